@@ -1,0 +1,47 @@
+"""TraceSpec says which stages to copy; Trace holds the copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy
+
+__all__ = ["Trace", "TraceSpec"]
+
+
+@dataclass(frozen=True)
+class TraceSpec:
+    """Which stages to record: shell patterns over Hugging Face names, ``*`` crossing dots."""
+
+    patterns: tuple[str, ...]
+
+    def matches(self, stage: str) -> bool:
+        """Whether any pattern matches the stage's full name."""
+        return any(fnmatchcase(stage, pattern) for pattern in self.patterns)
+
+
+class Trace(Mapping):
+    """Stage name -> float32 array [N, width], one row for each token in order of position.
+
+    ``ids`` are the tokens that were run. ``lm_head`` holds the logits [N, V].
+    """
+
+    def __init__(self, ids: list[int], stages: dict[str, "numpy.ndarray"]) -> None:
+        self.ids = ids
+        self._stages = stages
+
+    def __getitem__(self, stage: str) -> "numpy.ndarray":
+        return self._stages[stage]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stages)
+
+    def __len__(self) -> int:
+        return len(self._stages)
+
+    def __repr__(self) -> str:
+        return f"Trace({len(self.ids)} tokens, {len(self)} stages)"
