@@ -1,0 +1,152 @@
+"""Run a command, and turn what goes wrong into one line and an exit status.
+
+Nothing is imported here that the command does not need: ``--help`` and a wrong option cost no more
+than the parser.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+
+__all__ = ["main"]
+
+_INPUT, _ENVIRONMENT, _INTERNAL, _INTERRUPTED, _BROKEN_PIPE = 2, 3, 70, 128 + 2, 128 + 13
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program with ``argv`` (default: the process's arguments); the exit status.
+
+    0 success, 1 a difference found, 2 wrong input, 3 the environment does not allow it, 70 an
+    error of ours (with its traceback), 130 interrupted, 141 the reader closed the output.
+    """
+    _open_closed_streams()
+    # A character that the terminal's encoding lacks is shown by its number, not by an exception.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    debug = False
+    try:
+        args = parse(sys.argv[1:] if argv is None else list(argv))
+        debug = args.debug
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            status = import_module(f"kestrel.cli.{args.command}").run(args)
+        sys.stdout.flush()
+        return status
+    except SystemExit as exit_:  # argparse: --help, --version, a wrong option
+        return exit_.code if isinstance(exit_.code, int) else _INPUT
+    except BaseException as error:
+        return _report(error, debug)
+
+
+def parse(argv: list[str]):
+    """The arguments as a namespace. Exits like argparse, after saying what was wrong."""
+    from kestrel.cli.parser import COMMANDS, get_parser
+
+    parser = get_parser()
+    if not argv:
+        parser.print_help()
+        parser.exit()
+    implicit = argv[0] not in (*COMMANDS, "-h", "--help", "--version")
+    args, unknown = parser.parse_known_args(["generate", *argv] if implicit else argv)
+    if unknown:
+        args.parser.error(_unknown(unknown, args))
+    if implicit and args.prompt and "--" not in argv:
+        near = difflib.get_close_matches(args.prompt, COMMANDS, n=1, cutoff=0.75)
+        if near:
+            print(f"kestrel: note: {args.prompt!r} is taken for a prompt; the command {near[0]!r} "
+                  "would be the first argument", file=sys.stderr)
+    return args
+
+
+def _unknown(unknown: list[str], args) -> str:
+    """The message about arguments that the command's parser has no use for."""
+    first = unknown[0]
+    if first.startswith("-"):
+        name = first.partition("=")[0]
+        near = difflib.get_close_matches(name, args.parser._option_string_actions, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"see kestrel {args.command} --help"
+        return f"unknown option {name}: {hint}"
+    taken = getattr(args, "prompt", None) or getattr(args, "model", None)
+    kind = "prompt" if args.command == "generate" else "argument"
+    if taken is None:
+        return f"expected no {kind} here, found {first!r}"
+    return f"expected one {kind}, found {taken!r} and {first!r}: quote it if it has spaces"
+
+
+def _report(error: BaseException, debug: bool) -> int:
+    """Print what happened to standard error and choose the exit status."""
+    if isinstance(error, BrokenPipeError):
+        _discard_output()
+        return _BROKEN_PIPE
+    status, message = _classify(error)
+    try:
+        sys.stdout.flush()  # what was written before the error comes before the message
+    except OSError as full:
+        _discard_output()
+        if isinstance(full, BrokenPipeError):
+            return _BROKEN_PIPE
+    try:
+        if debug or status == _INTERNAL:
+            traceback.print_exception(type(error), error, error.__traceback__)
+        print(f"kestrel: {message}", file=sys.stderr, flush=True)
+    except OSError:
+        _discard_output()
+    return status
+
+
+def _classify(error: BaseException) -> tuple[int, str]:
+    from kestrel.errors import BackendError, CapacityError, KestrelError
+
+    if isinstance(error, KeyboardInterrupt):
+        return _INTERRUPTED, "interrupted"
+    if isinstance(error, KestrelError):
+        environment = isinstance(error, (BackendError, CapacityError))
+        return _ENVIRONMENT if environment else _INPUT, f"error: {error}"
+    if isinstance(error, (FileNotFoundError, IsADirectoryError, NotADirectoryError)):
+        return _INPUT, f"error: {_describe(error)}"
+    if isinstance(error, OSError):
+        return _ENVIRONMENT, f"error: {_describe(error)}"
+    if isinstance(error, MemoryError):
+        return _ENVIRONMENT, "error: out of memory; --max-context N lowers what the cache may take"
+    if isinstance(error, ImportError) and error.name and not error.name.startswith("kestrel"):
+        return _ENVIRONMENT, (
+            f"error: the package {error.name!r} cannot be imported ({error}): install kestrel "
+            "again with pip, which brings what it needs"
+        )
+    return _INTERNAL, "internal error (please report it with the traceback above)"
+
+
+def _describe(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    if error.filename is None:
+        return f"input or output: {reason}"
+    return f"{os.fsdecode(error.filename)}: {reason}"
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+    print(f"kestrel: warning: {message}", file=sys.stderr)
+
+
+def _open_closed_streams() -> None:
+    """Give a process that was started with closed streams (``>&-``) empty ones."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
+
+
+def _discard_output() -> None:
+    """Send what is left in the buffers nowhere, so that the interpreter's exit stays quiet."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            os.dup2(devnull, stream.fileno())
+        except (OSError, ValueError):  # not a file: a test's capture
+            pass
+    os.close(devnull)

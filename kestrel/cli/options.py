@@ -1,0 +1,109 @@
+"""What the parser is made of: an ArgumentParser of our habits, and the types of option values.
+
+Each type turns the text of an option into its value, or says what it expected and found. Only the
+standard library is imported, see kestrel.cli.parser.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Callable
+from functools import partial
+
+__all__ = ["Parser", "bias", "count", "number", "path", "token_ids"]
+
+_LARGEST_ID = 2**31 - 1  # token ids travel as int32
+
+Synopsis = tuple[str, ...]
+Sections = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser without abbreviations, with sections of pairs below its help.
+
+    Attributes:
+        sections: (heading, ((term, meaning), ...)) for ``--help`` and the man page.
+    """
+
+    def __init__(self, *args, synopsis: Synopsis = (), sections: Sections = (), **kwargs) -> None:
+        super().__init__(*args, allow_abbrev=False, formatter_class=_formatter, **kwargs)
+        self.sections = sections
+        # Where argparse-manpage looks for sections beside those that argparse knows.
+        self._manpage = [
+            {"heading": heading, "content": "\n".join(_roff(*row) for row in rows)}
+            for heading, rows in sections
+        ]
+        if synopsis:
+            self.usage = "\n       ".join(f"{self.prog} {form}" for form in synopsis)
+            forms = (f".B {self.prog}\n{form}" for form in synopsis)
+            self._manpage.append({"heading": "synopsis", "content": "\n.br\n".join(forms)})
+
+    def format_help(self) -> str:
+        """The usual help text, then the sections."""
+        text = super().format_help()
+        for heading, rows in self.sections:
+            width = 2 + max(len(term) for term, _ in rows)
+            lines = (f"  {term:<{width}}{meaning}" for term, meaning in rows)
+            text += f"\n{heading}:\n" + "\n".join(lines) + "\n"
+        return text
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    # argparse-manpage sets the variable: its page must not depend on someone's terminal.
+    width = 80 if "BUILD_MANPAGES_RUNNING" in os.environ else None
+    return argparse.HelpFormatter(prog, width=width)
+
+
+def _roff(term: str, meaning: str) -> str:
+    escaped = [text.replace("\\", "\\\\").replace("-", "\\-") for text in (term, meaning)]
+    return ".TP\n\\fB{}\\fR\n{}".format(*escaped)
+
+
+def count(low: int, high: int | None = None) -> Callable[[str], int]:
+    """The type of a whole number of at least ``low`` and at most ``high``."""
+    return partial(_integer, low=low, high=high)
+
+
+def _integer(text: str, low: int, high: int | None) -> int:
+    digits = text[1:] if text[:1] == "-" else text
+    value = int(text) if digits.isascii() and digits.isdecimal() and len(digits) < 40 else None
+    if value is None or value < low or (high is not None and value > high):
+        limits = f"of at least {low}" if high is None else f"from {low} to {high}"
+        raise argparse.ArgumentTypeError(f"expected a whole number {limits}, found {text!r}")
+    return value
+
+
+def number(text: str) -> float:
+    """A finite number. Which range makes sense is for SamplingParams to say."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"expected a number, found {text!r}")
+    return value
+
+
+def token_ids(text: str) -> list[int]:
+    """Token ids between commas or spaces; at least one."""
+    words = text.replace(",", " ").split()
+    if not words:
+        raise argparse.ArgumentTypeError(f"expected token ids, as in '0 3895 562', found {text!r}")
+    return [_integer(word, 0, _LARGEST_ID) for word in words]
+
+
+def bias(text: str) -> tuple[int, float]:
+    """``ID=X``: a token id and what to add to its logit; ``-inf`` bans the token."""
+    token, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"expected ID=X, as in 13=-2.5, found {text!r}")
+    return _integer(token, 0, _LARGEST_ID), -math.inf if value == "-inf" else number(value)
+
+
+def path(text: str) -> str:
+    """A path that the system can be asked for: not empty, without NUL."""
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError(f"expected a path, found {text!r}")
+    return text

@@ -1,0 +1,253 @@
+"""The argument parser: the single source of ``--help`` and of the man page.
+
+Only the standard library is imported at module level, so that the man page can be built before the
+extensions are, and so that ``kestrel --help`` costs nothing.
+"""
+
+from __future__ import annotations
+
+from kestrel.cli.options import Parser, bias, count, number, path, token_ids
+
+__all__ = ["COMMANDS", "get_parser"]
+
+#: Every command, with the line that ``kestrel --help`` prints about it.
+COMMANDS = {
+    "generate": "continue a text (the default command)",
+    "chat": "talk with a model",
+    "inspect": "show what is understood of a model folder, and every warning",
+    "devices": "show backends, instruction sets, threads and kernels of this machine",
+    "bench": "measure a model: tokens per second and time to first token",
+    "verify": "check that a model gives the same bits however it is run",
+    "diff": "compare a model with a reference, stage by stage",
+}
+
+_DESCRIPTION = (
+    "Runs Llama-family language models from Hugging Face folders. The first argument names the "
+    "command; anything else there is taken for an argument of generate, so that "
+    "'kestrel \"Once upon a time\"' writes on from that text, with the bundled demo model unless "
+    "--model names a folder. For a prompt that is itself the name of a command, or that begins "
+    "with a dash, write 'kestrel generate -- PROMPT'."
+)
+
+_SECTIONS = (
+    ("examples", (
+        ('kestrel "Once upon a time"', "continue a text with the bundled demo model"),
+        ("kestrel --model DIR --greedy - < prompt.txt", "the prompt from standard input"),
+        ("kestrel chat DIR", "talk with the model in the folder DIR"),
+        ("kestrel verify DIR", "the same bits on every instruction set, thread count and batch?"),
+    )),
+    ("exit status", (
+        ("0", "success"),
+        ("1", "verify or diff found a difference"),
+        ("2", "an input is wrong: an option, a prompt, a file of the model"),
+        ("3", "the environment does not allow it: backend, memory, file permissions, full disk"),
+        ("70", "an error in kestrel itself; its traceback is printed"),
+        ("130", "interrupted with Ctrl-C; what was written before stays"),
+        ("141", "the reader of the output closed it, as in 'kestrel ... | head'"),
+    )),
+    ("environment", (
+        ("KESTREL_BACKEND", "the backend that --backend auto stands for"),
+        ("KESTREL_ISA", "highest instruction set the cpu backend may use (see kestrel devices)"),
+        ("KESTREL_THREADS", "number of threads of the cpu backend"),
+        ("KESTREL_EAGER", "1: run command by command and stop at the first value not finite"),
+        ("NO_COLOR", "set to anything: no bold text on the terminal"),
+    )),
+)
+
+
+def get_parser() -> Parser:
+    """The parser of the whole program; ``args.command`` names the command, see ``COMMANDS``."""
+    from kestrel import __version__
+
+    parser = Parser(
+        prog="kestrel", description=_DESCRIPTION, sections=_SECTIONS,
+        synopsis=("[generate] [OPTIONS] [PROMPT]", "COMMAND [OPTIONS] [MODEL]"),
+    )
+    parser.add_argument("--version", action="version", version=f"kestrel {__version__}")
+    commands = parser.add_subparsers(
+        dest="command", required=True, title="commands", metavar="COMMAND", prog="kestrel",
+    )
+    builders = (_generate, _chat, _inspect, _devices, _bench, _verify, _diff)
+    for (name, summary), build in zip(COMMANDS.items(), builders):
+        sub = commands.add_parser(name, help=summary)
+        sub.usage = f"kestrel {name} [OPTIONS]"
+        build(sub)
+        sub.add_argument("--debug", action="store_true",
+                         help="show the traceback of an error, not its message alone")
+        sub.set_defaults(parser=sub)
+    return parser
+
+
+def _generate(parser: Parser) -> None:
+    parser.usage += " [PROMPT]"
+    parser.description = (
+        "Writes PROMPT and its continuation to standard output, token by token as they come; the "
+        "settings used and the figures go to standard error."
+    )
+    prompt = parser.add_mutually_exclusive_group()
+    prompt.add_argument("prompt", nargs="?", metavar="PROMPT",
+                        help="the text to continue, quoted as one argument; '-' reads it from "
+                        "standard input, without one line end at its end")
+    prompt.add_argument("--file", metavar="FILE", type=path,
+                        help="read the prompt from a UTF-8 file, without one line end at its end")
+    prompt.add_argument("--ids", metavar="IDS", type=token_ids,
+                        help="the prompt as token ids, separated by commas or spaces")
+    parser.add_argument("--model", metavar="DIR", type=path,
+                        help="folder of the model (default: the bundled demo model)")
+    _add_sampling(parser)
+    output = parser.add_argument_group("output")
+    output.add_argument("--logprobs", metavar="N", type=count(0),
+                        help="one line a token: id, log-probability, text, and the N likeliest "
+                        "tokens beside it (natural logarithm, before the samplers)")
+    output.add_argument("--json", action="store_true",
+                        help="print one JSON object at the end instead of the text")
+    output.add_argument("--no-echo", action="store_true", help="do not print the prompt")
+    output.add_argument("--quiet", action="store_true",
+                        help="no settings and no figures; warnings stay")
+    _add_runtime(parser)
+
+
+def _chat(parser: Parser) -> None:
+    _add_model(parser)
+    parser.description = (
+        "An interactive chat. Ctrl-C stops the answer, not the program; Ctrl-D ends it; a "
+        "backslash at the end of a line continues the message on the next; /help lists the "
+        "commands. The conversation stays in the cache, so each turn computes new tokens only."
+    )
+    parser.add_argument("--system", metavar="TEXT", help="the system message")
+    parser.add_argument("--chat-template", metavar="FILE", type=path,
+                        help="Jinja template to use instead of the model's own")
+    parser.add_argument("--plain-content", action="store_true",
+                        help="encode messages as plain text: control words in them, such as "
+                        "<|im_end|>, are not control tokens")
+    _add_sampling(parser)
+    _add_runtime(parser)
+
+
+def _inspect(parser: Parser) -> None:
+    _add_model(parser)
+    _add_json(parser)
+
+
+def _devices(parser: Parser) -> None:
+    _add_json(parser)
+
+
+def _bench(parser: Parser) -> None:
+    _add_model(parser)
+    parser.description = (
+        "Measures prefill, decode and time to first token, with a checksum of the logits."
+    )
+    protocol = parser.add_argument_group("protocol")
+    for option, low, default, text in (
+        ("--prompt-tokens", 1, 16, "length of the prompt"),
+        ("--new-tokens", 2, 32, "tokens generated after it"),
+        ("--prefill-tokens", 1, 128, "length of the prompt of the prefill measurement"),
+        ("--warmup", 0, 2, "runs before the measured ones"),
+        ("--runs", 1, 5, "measured runs; the table shows their median, minimum and maximum"),
+    ):
+        protocol.add_argument(option, metavar="N", type=count(low), default=default,
+                              help=f"{text} (default: %(default)s)")
+    _add_json(parser)
+    _add_runtime(parser)
+
+
+def _verify(parser: Parser) -> None:
+    _add_model(parser)
+    parser.description = (
+        "Runs one text on every instruction set of this processor, with several thread counts "
+        "and prefill chunks, alone and in a batch, with a cold and a warm prefix, and compares "
+        "the bits of the logits."
+    )
+    _add_prompt_option(parser)
+    parser.add_argument("--new-tokens", metavar="N", type=count(1), default=8,
+                        help="tokens decoded after the prompt (default: %(default)s)")
+    parser.add_argument("--threads", metavar="N", type=count(1),
+                        help="a thread count to try beside 1 and 2 (default: the one that a "
+                        "plain run would use)")
+    _add_json(parser)
+
+
+def _diff(parser: Parser) -> None:
+    _add_model(parser)
+    parser.description = (
+        "Compares every stage of the forward pass with a dump made by transformers "
+        "(tools/dump_reference.py makes one where torch is installed), or with another backend, "
+        "and names the first stage beyond its bound."
+    )
+    _add_prompt_option(parser)
+    against = parser.add_mutually_exclusive_group()
+    against.add_argument("--reference", metavar="FILE", type=path,
+                         help="safetensors file of the reference's stages")
+    against.add_argument("--against", metavar="BACKEND",
+                         help="compare with this backend (default: reference, which is NumPy with "
+                         "sums in float64)")
+    parser.add_argument("--stages", metavar="GLOB", action="append",
+                        help="only stages whose name matches, as in 'model.layers.0.*'; may be "
+                        "given several times")
+    _add_json(parser)
+    _add_runtime(parser)
+
+
+def _add_model(parser: Parser) -> None:
+    parser.usage += " [MODEL]"
+    parser.add_argument("model", nargs="?", metavar="MODEL", type=path,
+                        help="folder of the model (default: the bundled demo model)")
+
+
+def _add_json(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_prompt_option(parser: Parser) -> None:
+    prompt = parser.add_mutually_exclusive_group()
+    prompt.add_argument("--prompt", metavar="TEXT", help="the text to run")
+    prompt.add_argument("--ids", metavar="IDS", type=token_ids,
+                        help="its token ids instead, separated by commas or spaces")
+
+
+def _add_sampling(parser: Parser) -> None:
+    group = parser.add_argument_group("sampling (defaults: the model's generation_config.json)")
+    group.add_argument("--max-tokens", metavar="N", type=count(1),
+                       help="stop after this many new tokens (default: 256)")
+    for option, text in (
+        ("--temperature", "divide the logits by T; 0 takes the likeliest token"),
+        ("--top-p", "keep the likeliest tokens that together have probability P"),
+        ("--min-p", "keep tokens at least P times as likely as the likeliest"),
+        ("--repetition-penalty", "divide (or multiply, below zero) the logits of tokens seen in "
+         "the prompt or the answer; 1 is none"),
+        ("--presence-penalty", "subtract from the logit of every token in the answer"),
+        ("--frequency-penalty", "subtract for each time a token is in the answer"),
+    ):
+        metavar = {"--temperature": "T", "--top-p": "P", "--min-p": "P"}.get(option, "X")
+        group.add_argument(option, metavar=metavar, type=number, help=text)
+    group.add_argument("--top-k", metavar="K", type=count(0),
+                       help="keep the K likeliest tokens; 0 keeps all")
+    group.add_argument("--logit-bias", metavar="ID=X", type=bias, action="append",
+                       help="add X to the logit of a token id; may be given several times")
+    group.add_argument("--greedy", action="store_true",
+                       help="the likeliest token each time: the same as --temperature 0")
+    group.add_argument("--seed", metavar="N", type=count(0, 2**64 - 1),
+                       help="seed of the random numbers (default: drawn, and shown)")
+    group.add_argument("--stop", metavar="TEXT", action="append",
+                       help="end before this text; may be given several times")
+    group.add_argument("--ignore-eos", action="store_true",
+                       help="go on past the model's end tokens")
+
+
+def _add_runtime(parser: Parser) -> None:
+    group = parser.add_argument_group("running")
+    group.add_argument("--backend", metavar="NAME", default="auto",
+                       help="auto, cpu, reference or null (default: auto)")
+    group.add_argument("--threads", metavar="N", type=count(1),
+                       help="threads of the cpu backend (default: what the system grants)")
+    group.add_argument("--isa", metavar="NAME",
+                       help="highest instruction set of the cpu backend, as in KESTREL_ISA")
+    group.add_argument("--kv-dtype", choices=("float32", "float16"), default="float32",
+                       help="element type of the key-value cache (default: %(default)s); float16 "
+                       "halves its memory and changes the numbers")
+    group.add_argument("--max-context", metavar="N", type=count(1),
+                       help="positions to allow (default: what the model was made for)")
+    group.add_argument("--no-mmap", action="store_true",
+                       help="read the weights into memory instead of mapping the files, for "
+                       "network disks")
