@@ -1,0 +1,221 @@
+"""Blocks of KV cache positions: who holds them, and which prefixes of tokens they contain.
+
+A block is *held* (its reference count says how often), *cached* (nobody holds it, but its content
+can still be found) or *blank*. A full block may be *published* under the key (key of the block
+before it, its own tokens). Keys are compared by equality, never by hash alone, so a collision
+cannot hand one prompt's cache to another; the key of the block before is a serial number that is
+never used twice, so by induction an equal key means an equal prefix from the first token on.
+
+Every operation costs O(blocks it is about), and the index has at most one entry a block.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+from kestrel.errors import CapacityError
+
+__all__ = ["BlockPool"]
+
+_START = 0  # serial of the empty prefix, the parent of every first block
+_UNPUBLISHED = -1
+
+
+class BlockPool:
+    """Reference counts and the prefix index of ``num_blocks`` blocks of ``block_size`` positions.
+
+    Blocks are ids from 0 to ``num_blocks - 1``. The methods may be called from several threads:
+    the sessions of one model share a pool.
+
+    Args:
+        num_blocks: blocks in the cache, at least 1.
+        block_size: positions per block.
+        limit: what a user raises to get more blocks; ends up in the text of CapacityError.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int = 16,
+        limit: str = "the size of the KV cache (Limits.cache_bytes)",
+    ) -> None:
+        if num_blocks < 1 or block_size < 1:
+            raise CapacityError(
+                f"KV cache: expected at least 1 block of at least 1 position, found {num_blocks} "
+                f"blocks of {block_size}: raise {limit}"
+            )
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.limit = limit
+        self._lock = threading.Lock()
+        self._counts = [0] * num_blocks
+        self._blank = list(range(num_blocks - 1, -1, -1))  # a stack: the lowest id is used first
+        self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
+        self._index: dict[tuple[int, ...], int] = {}
+        self._keys: list[tuple[int, ...] | None] = [None] * num_blocks
+        self._serials = [_UNPUBLISHED] * num_blocks
+        self._last_serial = _START
+
+    @property
+    def available(self) -> int:
+        """Blocks that `allocate` can still hand out: blank and cached ones."""
+        return len(self._blank) + len(self._cached)
+
+    @property
+    def cached(self) -> int:
+        """Blocks that nobody holds and whose content can still be found."""
+        return len(self._cached)
+
+    def allocate(self, n: int) -> list[int]:
+        """``n`` private blocks with a count of 1; raises CapacityError and takes none if too few."""
+        blocks = self.try_allocate(n)
+        if blocks is None:
+            raise CapacityError(
+                f"KV cache: {n} more blocks of {self.block_size} positions needed, "
+                f"{self.available} of {self.num_blocks} available: raise {self.limit}, or end "
+                f"other requests and sessions first"
+            )
+        return blocks
+
+    def try_allocate(self, n: int) -> list[int] | None:
+        """As `allocate`, but None if too few blocks are left."""
+        with self._lock:
+            if n > len(self._blank) + len(self._cached):
+                return None
+            blocks = []
+            for _ in range(n):
+                if self._blank:
+                    block = self._blank.pop()
+                else:
+                    block, _ = self._cached.popitem(last=False)
+                    self._forget(block)
+                self._counts[block] = 1
+                blocks.append(block)
+            return blocks
+
+    def share(self, blocks: Iterable[int]) -> None:
+        """Hold blocks once more that somebody holds already; raises ValueError if nobody does."""
+        with self._lock:
+            for block in blocks:
+                if not self._counts[block]:
+                    raise ValueError(f"block {block}: only a block that is held can be shared")
+                self._counts[block] += 1
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Hold blocks once less, given in the order of their positions.
+
+        Raises ValueError for a block that nobody holds.
+        """
+        with self._lock:
+            # The last position goes first: a prefix is then reused after what continues it, so that
+            # no cached block is ever cut off from its start.
+            for block in reversed(blocks):
+                self._drop(block)
+
+    def publish(self, parent: int | None, tokens: Sequence[int], block: int) -> int:
+        """Make a full private block findable, and return the block to use in its place from now on.
+
+        That is ``block``, unless another block already has this content: then the caller's hold
+        moves to that one, and ``block`` is blank again. Two sequences with an equal prefix so end
+        up with the same blocks, even if they computed it at the same time.
+
+        Args:
+            parent: the published block before it, None for the first of a sequence.
+            tokens: the ``block_size`` tokens whose keys and values it contains.
+            block: held once and unpublished, else ValueError.
+        """
+        with self._lock:
+            before = _START if parent is None else self._serials[parent]
+            if before == _UNPUBLISHED or len(tokens) != self.block_size:
+                raise ValueError(
+                    f"block {block}: expected {self.block_size} tokens after a published block, "
+                    f"found {len(tokens)} after block {parent}"
+                )
+            if self._counts[block] != 1 or self._keys[block] is not None:
+                raise ValueError(f"block {block}: only a private block can be published")
+            key = self._key(before, tokens)
+            known = self._index.get(key)
+            if known is not None:
+                self._hold(known)
+                self._drop(block)
+                return known
+            self._last_serial += 1
+            self._index[key] = block
+            self._keys[block] = key
+            self._serials[block] = self._last_serial
+            return block
+
+    def find_prefix(self, tokens: Sequence[int], max_blocks: int | None = None) -> list[int]:
+        """Hold and return the published blocks of the longest known prefix of ``tokens``.
+
+        Only full blocks count, at most ``max_blocks`` of them. The caller releases them.
+        """
+        size = self.block_size
+        limit = len(tokens) // size
+        if max_blocks is not None:
+            limit = min(limit, max_blocks)
+        blocks: list[int] = []
+        serial = _START
+        with self._lock:
+            for i in range(limit):
+                block = self._index.get(self._key(serial, tokens[i * size : (i + 1) * size]))
+                if block is None:
+                    break
+                self._hold(block)
+                blocks.append(block)
+                serial = self._serials[block]
+        return blocks
+
+    def is_private(self, block: int) -> bool:
+        """Whether the block may be written: held exactly once, and not published."""
+        return self._counts[block] == 1 and self._keys[block] is None
+
+    def check(self, owners: Iterable[Iterable[int]] | None = None) -> None:
+        """Verify the invariants, for tests; with ``owners`` (the blocks of each), the counts too."""
+        blank, cached = set(self._blank), set(self._cached)
+        held = {block for block, count in enumerate(self._counts) if count}
+        assert len(blank) == len(self._blank), "a block is blank twice"
+        assert not (blank & cached or blank & held or cached & held), "a block is in two states"
+        assert blank | cached | held == set(range(self.num_blocks)), "a block is lost"
+        assert all(count >= 0 for count in self._counts)
+        published = {b: key for b, key in enumerate(self._keys) if key is not None}
+        assert self._index == {key: block for block, key in published.items()}
+        assert len(self._index) == len(published), "two blocks under one key"
+        assert not blank & published.keys() and cached <= published.keys()
+        for block, serial in enumerate(self._serials):
+            assert (serial == _UNPUBLISHED) == (block not in published)
+        if owners is not None:
+            counts = [0] * self.num_blocks
+            for blocks in owners:
+                for block in blocks:
+                    counts[block] += 1
+            assert counts == self._counts, f"owners hold {counts}, the pool counts {self._counts}"
+
+    @staticmethod
+    def _key(serial: int, tokens: Sequence[int]) -> tuple[int, ...]:
+        return (serial, *tokens)
+
+    def _hold(self, block: int) -> None:
+        if not self._counts[block]:
+            del self._cached[block]
+        self._counts[block] += 1
+
+    def _drop(self, block: int) -> None:
+        count = self._counts[block] - 1
+        if count < 0:
+            raise ValueError(f"block {block} is released more often than it is held")
+        self._counts[block] = count
+        if not count:
+            if self._keys[block] is None:
+                self._blank.append(block)
+            else:
+                self._cached[block] = None
+
+    def _forget(self, block: int) -> None:
+        key = self._keys[block]
+        assert key is not None
+        del self._index[key]
+        self._keys[block] = None
+        self._serials[block] = _UNPUBLISHED
