@@ -1,0 +1,139 @@
+"""Fill the input arrays of a step: the only code that writes StepInputs.
+
+Kernels trust these arrays (ids in range, slots inside the cache and written once), so every value
+is checked here. One decode token is plain item writes; a chunk is a few NumPy assignments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from kestrel.errors import CapacityError, RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as AbstractSequence
+
+    from kestrel.backends.base import StepInputs
+    from kestrel.cache.sequence import Sequence
+
+__all__ = ["Row", "StepLimits", "StepShape", "WantsLogits", "check_ids", "fill"]
+
+#: Which rows of a chunk need logits: a chunk in the middle of a prompt none, a prompt's end and a
+#: decode step the last, scoring all.
+WantsLogits = Literal["none", "last", "all"]
+
+
+#: One sequence's part of a step: the sequence, the first of its positions, how many, and whose
+#: logits are wanted.
+Row = tuple["Sequence", int, int, WantsLogits]
+
+
+class StepShape(NamedTuple):
+    """How much of the arrays is in use: N, S and L, the arguments of ``Executable.submit``."""
+
+    n_tokens: int
+    n_seqs: int
+    n_logit_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """What the arrays' own shapes do not say.
+
+    Attributes:
+        vocab_size: ids run from 0 to ``vocab_size - 1``.
+        max_context: positions run from 0 to ``max_context - 1``.
+        num_slots: slots in the cache, blocks times block size.
+    """
+
+    vocab_size: int
+    max_context: int
+    num_slots: int
+
+
+def check_ids(ids: AbstractSequence[int], vocab_size: int, start: int = 0) -> None:
+    """Raise RequestError unless every id is in 0..vocab_size-1; ``start``: position of the first."""
+    if len(ids) and (min(ids) < 0 or max(ids) >= vocab_size):
+        at = next(i for i, token in enumerate(ids) if not 0 <= token < vocab_size)
+        raise RequestError(
+            f"token id {ids[at]} at position {start + at}: expected 0 to {vocab_size - 1} "
+            f"(vocabulary of {vocab_size}); was the text encoded with another model's tokenizer?"
+        )
+
+
+def fill(inputs: StepInputs, rows: AbstractSequence[Row], limits: StepLimits) -> StepShape:
+    """Write the arrays for one step, and return how much of each is in use.
+
+    Args:
+        inputs: int32 arrays or memoryviews token_ids, positions, slots [N], seq_start [S+1],
+            context_len [S], block_table [S, max_blocks], logit_rows [L]. What lies beyond the
+            returned shape is left as it was.
+        rows: each sequence at most once, with its next positions and blocks reserved for them.
+
+    Raises:
+        RequestError: a token id outside the vocabulary, or a position past the context limit.
+        CapacityError: more tokens, sequences or logit rows than the arrays hold.
+    """
+    token_ids, positions, slots = inputs.token_ids, inputs.positions, inputs.slots
+    seq_start, context_len = inputs.seq_start, inputs.context_len
+    logit_rows, block_table = inputs.logit_rows, np.asarray(inputs.block_table)
+    max_n, max_s, max_l = len(token_ids), len(context_len), len(logit_rows)
+    vocab_size, max_context = limits.vocab_size, limits.max_context
+    assert len(rows) == 1 or len({id(row[0]) for row in rows}) == len(rows)
+
+    n = s = wanted = 0  # tokens, sequences and logit rows so far
+    seq_start[0] = 0
+    for sequence, start, length, wants_logits in rows:
+        pool, blocks = sequence.pool, sequence.blocks
+        size = pool.block_size
+        end = start + length
+        new = 0 if wants_logits == "none" else 1 if wants_logits == "last" else length
+        if n + length > max_n or s == max_s or wanted + new > max_l:
+            raise _too_large(rows, max_n, max_s, max_l)
+        if end > max_context:
+            raise RequestError(
+                f"{end} tokens do not fit the context limit of {max_context} positions: shorten "
+                f"the prompt or raise the limit (Limits.max_context), if the model allows it"
+            )
+        # Our own invariants. Block ids come from the pool, so they are in range if the pool is.
+        assert start == sequence.computed and 1 <= length <= len(sequence.tokens) - start
+        assert pool.num_blocks * size <= limits.num_slots
+        assert sequence.is_writable(start, length)
+
+        if length == 1:
+            token = sequence.tokens[start]
+            if not 0 <= token < vocab_size:
+                check_ids((token,), vocab_size, start)
+            token_ids[n] = token
+            positions[n] = start
+            slots[n] = blocks[start // size] * size + start % size
+        else:
+            tokens = sequence.tokens[start:end]
+            check_ids(tokens, vocab_size, start)
+            at = np.arange(start, end, dtype=np.int32)
+            np.asarray(token_ids)[n : n + length] = tokens
+            np.asarray(positions)[n : n + length] = at
+            np.asarray(slots)[n : n + length] = np.array(blocks)[at // size] * size + at % size
+        context_len[s] = end
+        count = (end + size - 1) // size
+        block_table[s, :count] = blocks if count == len(blocks) else blocks[:count]
+        n += length
+        s += 1
+        seq_start[s] = n
+        for row in range(n - new, n):
+            logit_rows[wanted] = row
+            wanted += 1
+    return StepShape(n, s, wanted)
+
+
+def _too_large(rows: AbstractSequence[Row], max_n: int, max_s: int, max_l: int) -> CapacityError:
+    n = sum(row[2] for row in rows)
+    wanted = sum({"none": 0, "last": 1, "all": row[2]}[row[3]] for row in rows)
+    return CapacityError(
+        f"a step of {n} tokens (at most {max_n}, Limits.max_tokens), {len(rows)} sequences (at "
+        f"most {max_s}, Limits.max_seqs) and {wanted} rows of logits (at most {max_l}): split "
+        f"the step or raise the limit"
+    )
