@@ -129,7 +129,7 @@ class Recorder:
         if self._trace is not None:
             product = self._linear(x, [linear], [name])[0]
             return self.add(residual, product, name=residual_name)
-        return self._linear(x, [linear], [name], residual)[0]
+        return self._linear(x, [linear], [residual_name], residual, stage=name)[0]
 
     def linears(self, x: Value, linears: list["Linear"], names: list[str]) -> tuple[Value, ...]:
         """Up to three products that share x: one pass over the row. -> [M, O_i] each"""
@@ -214,16 +214,21 @@ class Recorder:
     # -- machinery -------------------------------------------------------------------------
 
     def _linear(
-        self, x: Value, linears: list["Linear"], names: list[str], residual: Value | None = None
+        self,
+        x: Value,
+        linears: list["Linear"],
+        names: list[str],
+        residual: Value | None = None,
+        stage: str | None = None,
     ) -> tuple[Value, ...]:
         weights = [self._weight(linear.weight) for linear in linears]
         biases = [None if li.bias is None else self._weight(li.bias) for li in linears]
-        for name, weight in zip(names, weights):
-            self._require(name, "in_features", (weight.shape[1],), (x.width,))
+        for weight in weights:
+            self._require(stage or names[0], "in_features", (weight.shape[1],), (x.width,))
         padding = [None] * (MAX_WEIGHTS - len(weights))
         return self._record(
             "linear",
-            names[0],
+            stage or names[0],
             (x, *weights, *padding, *biases, *padding, residual),
             [(x.shape[0], weight.shape[0]) for weight in weights],
             names=tuple(names),
