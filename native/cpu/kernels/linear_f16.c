@@ -1,0 +1,6 @@
+/* linear over weights stored as F16. */
+#define WEIGHT_FORMAT linear_f16
+#define WEIGHT_BYTES 2
+#define WEIGHT_LOAD(p) vf_load_f16(p)
+#define WEIGHT_LOAD_N(p, n) vf_load_f16_n(p, n)
+#include "linear_tile.h"

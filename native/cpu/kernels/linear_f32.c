@@ -1,0 +1,6 @@
+/* linear over weights stored as F32. */
+#define WEIGHT_FORMAT linear_f32
+#define WEIGHT_BYTES 4
+#define WEIGHT_LOAD(p) vf_load(p)
+#define WEIGHT_LOAD_N(p, n) vf_load_n(p, n)
+#include "linear_tile.h"

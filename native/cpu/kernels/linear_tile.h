@@ -1,0 +1,151 @@
+/* linear for one weight format; the including file defines WEIGHT_FORMAT, WEIGHT_BYTES, WEIGHT_LOAD, WEIGHT_LOAD_N.
+ *
+ * One row: the weights are streamed once, COLUMNS outputs at a time, widened in registers.
+ * Many rows: a panel of weights is widened into scratch for a block of k, and every row of a block of rows passes over
+ * it in tiles of TILE_ROWS x TILE_COLUMNS sums. The 16 lanes of all sums are parked in scratch between blocks of k, so
+ * their chains do not depend on the blocks. A tile holds its sums in registers, vt by vt of the 16 lanes. */
+#include "linear.h"
+
+#if VT_LANES == 4 || (VT_LANES == 16 && KST_JOIN(KST_ISA_ID_, KST_ISA) != 0)
+#define TILE_ROWS 4
+#define TILE_COLUMNS 4
+#elif VT_LANES == 8
+#define TILE_ROWS 3
+#define TILE_COLUMNS 4
+#else
+#define TILE_ROWS 1
+#define TILE_COLUMNS 1
+#endif
+#define COLUMNS 4
+#define BLOCK_K 512
+#define BLOCK_ROWS 128
+
+typedef struct {
+    float panel[KST_PANEL][BLOCK_K];
+    float sums[BLOCK_ROWS][KST_PANEL][VF_LANES];
+    float x_tail[BLOCK_ROWS][VF_LANES];
+} scratch_layout;
+_Static_assert(sizeof(scratch_layout) <= KST_SCRATCH_BYTES, "linear: blocks do not fit the scratch");
+
+static inline const void *weight_at(const kst_linear_job *job, int64_t out, int64_t k) {
+    return (const char *)job->weight + (out * job->in + k) * WEIGHT_BYTES;
+}
+
+/* Four outputs of one row; an output past the end repeats the last. */
+static void stream_row(const kst_linear_job *job, int64_t row, int64_t out) {
+    const float *x = job->x + row * job->in;
+    const int64_t whole = job->in / VF_LANES * VF_LANES;
+    const char *w[COLUMNS];
+    vf sum[COLUMNS];
+    for (int c = 0; c < COLUMNS; c++) {
+        w[c] = weight_at(job, kst_min(out + c, job->end - 1), 0);
+        sum[c] = vf_zero();
+    }
+    for (int64_t k = 0; k < whole; k += VF_LANES) {
+        vf v = vf_load(x + k);
+        for (int c = 0; c < COLUMNS; c++) sum[c] = vf_fma(v, WEIGHT_LOAD(w[c] + k * WEIGHT_BYTES), sum[c]);
+    }
+    if (whole < job->in) {
+        const int lanes = (int)(job->in - whole);
+        vf v = vf_load_n(x + whole, lanes);
+        for (int c = 0; c < COLUMNS; c++)
+            sum[c] = vf_fma(v, WEIGHT_LOAD_N(w[c] + whole * WEIGHT_BYTES, lanes), sum[c]);
+    }
+    float sums[COLUMNS];
+    vf_hsum4(sums, sum[0], sum[1], sum[2], sum[3]);
+    kst_linear_finish(job, row, out, sums, kst_min(COLUMNS, job->end - out));
+}
+
+/* Weights of n outputs from k on, size of them, widened; the tail of a row and missing outputs are zero. */
+static void widen_panel(const kst_linear_job *job, int64_t out, int64_t n, int64_t k, int64_t size,
+                        float panel[KST_PANEL][BLOCK_K]) {
+    for (int64_t c = 0; c < KST_PANEL; c++)
+        for (int64_t i = 0; i < size; i += VF_LANES) {
+            const int lanes = kst_lanes(size - i);
+            if (c >= n)
+                vf_store(&panel[c][i], vf_zero());
+            else if (lanes == VF_LANES)
+                vf_store(&panel[c][i], WEIGHT_LOAD(weight_at(job, out + c, k + i)));
+            else
+                vf_store(&panel[c][i], WEIGHT_LOAD_N(weight_at(job, out + c, k + i), lanes));
+        }
+}
+
+/* sums[r][c] += x[r] panel[c] over k; always inlined, so that rows is a constant and the sums stay in registers. */
+static inline __attribute__((always_inline)) void tile(int rows, const float *x, int64_t x_stride,
+                                                       float panel[][BLOCK_K], int64_t size, int first,
+                                                       float sums[][KST_PANEL][VF_LANES], int column) {
+    for (int lane = 0; lane < VF_LANES; lane += VT_LANES) {
+        vt sum[TILE_ROWS][TILE_COLUMNS];
+        for (int r = 0; r < rows; r++)
+            for (int c = 0; c < TILE_COLUMNS; c++)
+                sum[r][c] = first ? vt_set1(0.0f) : vt_load(&sums[r][column + c][lane]);
+        for (int64_t k = lane; k < size; k += VF_LANES) {
+            vt v[TILE_ROWS];
+            for (int r = 0; r < rows; r++) v[r] = vt_load(x + r * x_stride + k);
+            for (int c = 0; c < TILE_COLUMNS; c++) {
+                vt w = vt_load(&panel[column + c][k]);
+                for (int r = 0; r < rows; r++) sum[r][c] = vt_fma(v[r], w, sum[r][c]);
+            }
+        }
+        for (int r = 0; r < rows; r++)
+            for (int c = 0; c < TILE_COLUMNS; c++) vt_store(&sums[r][column + c][lane], sum[r][c]);
+    }
+}
+
+static void tile_rows(int64_t rows, const float *x, int64_t x_stride, float panel[][BLOCK_K], int64_t size, int first,
+                      float sums[][KST_PANEL][VF_LANES]) {
+    for (int64_t row = 0; row < rows; row += TILE_ROWS)
+        for (int column = 0; column < KST_PANEL; column += TILE_COLUMNS) {
+            const float *from = x + row * x_stride;
+            switch (kst_min(TILE_ROWS, rows - row)) {
+#if TILE_ROWS >= 4
+            case 4: tile(4, from, x_stride, panel, size, first, sums + row, column); break;
+#endif
+#if TILE_ROWS >= 3
+            case 3: tile(3, from, x_stride, panel, size, first, sums + row, column); break;
+            case 2: tile(2, from, x_stride, panel, size, first, sums + row, column); break;
+#endif
+            default: tile(1, from, x_stride, panel, size, first, sums + row, column); break;
+            }
+        }
+}
+
+/* Outputs out .. out + n of rows begin .. begin + rows. */
+static void panel_rows(const kst_linear_job *job, int64_t begin, int64_t rows, int64_t out, int64_t n) {
+    scratch_layout *s = job->scratch;
+    const int64_t whole = job->in / VF_LANES * VF_LANES;
+    const float *x = job->x + begin * job->in;
+    for (int64_t k = 0; k < whole; k += BLOCK_K) {
+        const int64_t size = kst_min(BLOCK_K, whole - k);
+        widen_panel(job, out, n, k, size, s->panel);
+        tile_rows(rows, x + k, job->in, s->panel, size, k == 0, s->sums);
+    }
+    if (whole < job->in) {
+        widen_panel(job, out, n, whole, job->in - whole, s->panel);
+        tile_rows(rows, s->x_tail[0], VF_LANES, s->panel, VF_LANES, whole == 0, s->sums);
+    }
+    for (int64_t row = 0; row < rows; row++) {
+        float sums[KST_PANEL];
+        for (int c = 0; c < KST_PANEL; c += 4)
+            vf_hsum4(sums + c, vf_load(s->sums[row][c]), vf_load(s->sums[row][c + 1]), vf_load(s->sums[row][c + 2]),
+                     vf_load(s->sums[row][c + 3]));
+        kst_linear_finish(job, begin + row, out, sums, n);
+    }
+}
+
+void KST_FN(WEIGHT_FORMAT)(const kst_linear_job *job) {
+    if (job->rows == 1) {
+        for (int64_t out = job->begin; out < job->end; out += COLUMNS) stream_row(job, 0, out);
+        return;
+    }
+    scratch_layout *s = job->scratch;
+    const int tail = (int)(job->in % VF_LANES);
+    for (int64_t begin = 0; begin < job->rows; begin += BLOCK_ROWS) {
+        const int64_t rows = kst_min(BLOCK_ROWS, job->rows - begin);
+        for (int64_t row = 0; tail && row < rows; row++)
+            vf_store(s->x_tail[row], vf_load_n(job->x + (begin + row + 1) * job->in - tail, tail));
+        for (int64_t out = job->begin; out < job->end; out += KST_PANEL)
+            panel_rows(job, begin, rows, out, kst_min(KST_PANEL, job->end - out));
+    }
+}

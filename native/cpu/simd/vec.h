@@ -1,0 +1,74 @@
+/* The vector vocabulary. vf is 16 logical lanes on every instruction set, each name does the same arithmetic in every
+ * lane of every set, and vec_scalar.h is the specification of the others. vt is the machine's own vector, a part of a
+ * vf: tiles that would not fit the registers as vf work through the 16 lanes a vt at a time. */
+#ifndef KESTREL_VEC_H
+#define KESTREL_VEC_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define VF_LANES 16
+
+#define KST_JOIN2(a, b) a##b
+#define KST_JOIN(a, b) KST_JOIN2(a, b)
+#define KST_ISA_ID_scalar 0
+#define KST_ISA_ID_avx2 1
+#define KST_ISA_ID_avx512 2
+#define KST_ISA_ID_neon 3
+
+#ifndef KST_ISA
+#error "compile with -DKST_ISA=scalar, avx2, avx512 or neon"
+#elif KST_JOIN(KST_ISA_ID_, KST_ISA) == 0
+#include "vec_scalar.h"
+#elif KST_JOIN(KST_ISA_ID_, KST_ISA) == 1
+#include "vec_avx2.h"
+#elif KST_JOIN(KST_ISA_ID_, KST_ISA) == 2
+#include "vec_avx512.h"
+#elif KST_JOIN(KST_ISA_ID_, KST_ISA) == 3
+#include "vec_neon.h"
+#endif
+
+/* First n (1..15) of 16 16-bit values, the rest zero: +0 in both float formats. */
+static inline vf vf_load_f16_n(const void *p, int n) {
+    uint16_t padded[VF_LANES] = {0};
+    memcpy(padded, p, (size_t)n * 2);
+    return vf_load_f16(padded);
+}
+
+static inline vf vf_load_bf16_n(const void *p, int n) {
+    uint16_t padded[VF_LANES] = {0};
+    memcpy(padded, p, (size_t)n * 2);
+    return vf_load_bf16(padded);
+}
+
+static inline void vf_store_f16_n(void *p, vf v, int n) {
+    uint16_t padded[VF_LANES];
+    vf_store_f16(padded, v);
+    memcpy(p, padded, (size_t)n * 2);
+}
+
+/* exp, within 1 ulp. Below -87.33654 (the result would be subnormal) 0, above 88.72283 inf, NaN for NaN.
+ * x = n ln2 + r, |r| <= ln2 / 2: adding 1.5 * 2^23 rounds to the nearest integer and leaves n in the low bits. Then
+ * e^r = 1 + (r + r^2 q(r)), q a minimax fit of degree 5 (relative error of the fit 1e-10), and 2^n goes into the
+ * exponent field, which is exact because every result is a normal number. */
+static inline vf vf_exp(vf x) {
+    const vf magic = vf_set1(12582912.0f);
+    vf t = vf_fma(x, vf_set1(0x1.715476p+0f), magic);
+    vf n = vf_sub(t, magic);
+    vf r = vf_fma(n, vf_set1(-0x1.62e430p-1f), x);
+    r = vf_fma(n, vf_set1(0x1.05c610p-29f), r);
+    vf q = vf_set1(0x1.9dfbbep-13f);
+    q = vf_fma(q, r, vf_set1(0x1.6d4cbep-10f));
+    q = vf_fma(q, r, vf_set1(0x1.11130ep-7f));
+    q = vf_fma(q, r, vf_set1(0x1.5554e8p-5f));
+    q = vf_fma(q, r, vf_set1(0x1.555554p-3f));
+    q = vf_fma(q, r, vf_set1(0.5f));
+    vf y = vf_add(vf_fma(q, vf_mul(r, r), r), vf_set1(1.0f));
+    y = vf_scale(y, t);
+    y = vf_select_lt(x, vf_set1(-87.33654f), vf_zero(), y);
+    y = vf_select_lt(vf_set1(88.72283f), x, vf_set1(INFINITY), y);
+    return vf_select_nan(x, y);
+}
+
+#endif
