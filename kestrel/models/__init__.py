@@ -1,0 +1,64 @@
+"""Model families: config.json brought into a DecoderConfig, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from kestrel.errors import ConfigError, UnsupportedModelError
+from kestrel.models import llama
+from kestrel.models.config import DecoderConfig, Limits, RopeConfig, shorten
+from kestrel.models.family import Family, locate
+
+__all__ = ["FAMILIES", "DecoderConfig", "Family", "Limits", "RopeConfig", "family_for"]
+
+#: model_type to Family; a new family is one module, and its name here.
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {module.FAMILY.model_type: module.FAMILY for module in (llama,)}
+)
+
+
+def family_for(config: Mapping[str, object], file: object = None) -> Family:
+    """The family that a config.json names; ``file`` is its path, for messages.
+
+    Raises UnsupportedModelError when ``model_type`` or one of ``architectures`` is not supported,
+    with the list of what is; ConfigError when ``architectures`` is not a list of names.
+    """
+    try:
+        return _family_for(config)
+    except ConfigError as error:
+        raise locate(error, file) from None
+
+
+def _family_for(config: Mapping[str, object]) -> Family:
+    supported = ", ".join(sorted(FAMILIES))
+    model_type = config.get("model_type")
+    if model_type is None:
+        raise UnsupportedModelError(
+            "model_type: it is absent, so nothing says how the model computes: expected one of "
+            f"{supported}",
+            "model_type",
+        )
+    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
+    if family is None:
+        raise UnsupportedModelError(
+            f"model_type: expected one of {supported}, found {shorten(model_type)}: this "
+            "architecture is not supported",
+            "model_type",
+        )
+    classes = config.get("architectures")
+    if classes is None:
+        return family
+    if not isinstance(classes, list) or not classes:
+        raise ConfigError(
+            f"architectures: expected a list of class names, found {shorten(classes)}",
+            "architectures",
+        )
+    for name in classes:
+        if name not in family.architectures:
+            raise UnsupportedModelError(
+                f"architectures: expected {' or '.join(family.architectures)} for model_type "
+                f"{model_type}, found {shorten(name)}: this head or variant is not supported",
+                "architectures",
+            )
+    return family
