@@ -1,0 +1,75 @@
+"""Inverse frequencies of rotary position embedding, the same bits on every platform.
+
+The formulas and their order of operations are those of transformers' modeling_rope_utils, in
+float32. The one step that depends on the platform there, ``theta ** exponent``, is rounded
+correctly here (torch's own is within one unit in the last place of it).
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+from decimal import Decimal
+
+import numpy as np
+
+from kestrel.models.config import RopeConfig
+
+__all__ = ["attention_scaling", "inverse_frequencies"]
+
+# A power closer than 1e-40 (relative) to the midpoint of two float32 values would be needed for the
+# digits below to round wrongly; the midpoints themselves are never reached (24-bit theta).
+_DIGITS = 48
+
+
+def inverse_frequencies(rope: RopeConfig, head_dim: int) -> np.ndarray:
+    """Radians per position of each rotated pair: float32 [head_dim / 2].
+
+    ``default``: theta ** -(2i / D) (arXiv:2104.09864). ``linear``: divided by factor.
+    ``llama3``: divided by factor where the wavelength is long, blended between (Llama 3.1).
+    """
+    inv_freq = np.float32(1) / _powers(rope.theta, head_dim)
+    if rope.type == "linear":
+        return inv_freq / np.float32(rope.factor)
+    if rope.type == "llama3":
+        return _llama3(inv_freq, rope)
+    return inv_freq
+
+
+def attention_scaling(rope: RopeConfig) -> float:
+    """What cos and sin are multiplied by: 1.0 for every type so far."""
+    return 1.0
+
+
+def _powers(theta: float, head_dim: int) -> np.ndarray:
+    """float32(theta) ** float32(2i / D), correctly rounded: float32 [D / 2]."""
+    exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+    powers = np.empty_like(exponents)
+    # A context of our own: the caller's may trap inexact results or hold few digits.
+    with decimal.localcontext(decimal.Context(prec=_DIGITS, traps=[])):
+        logarithm = Decimal(float(np.float32(theta))).ln()
+        for i, exponent in enumerate(exponents):
+            powers[i] = _nearest_float32((Decimal(float(exponent)) * logarithm).exp())
+    return powers
+
+
+def _nearest_float32(value: Decimal) -> np.float32:
+    # Through float64 alone a value might round twice, so its neighbours compete.
+    near = np.float32(float(value))
+    candidates = (near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(np.inf)))
+    finite = (c for c in candidates if np.isfinite(c))
+    return min(finite, key=lambda candidate: abs(Decimal(float(candidate)) - value))
+
+
+def _llama3(inv_freq: np.ndarray, rope: RopeConfig) -> np.ndarray:
+    """transformers' _compute_llama3_parameters; torch computes scalar / x as (1 / x) * scalar."""
+    one, factor = np.float32(1), np.float32(rope.factor)
+    low, high = rope.low_freq_factor, rope.high_freq_factor
+    context = rope.original_max_position_embeddings
+    wavelength = one / inv_freq * np.float32(2 * math.pi)
+    is_long = wavelength > np.float32(context / low)
+    is_short = wavelength < np.float32(context / high)
+    smooth = one / wavelength * np.float32(context) - np.float32(low)
+    smooth = smooth / np.float32(high - low)
+    blended = (one - smooth) * inv_freq / factor + smooth * inv_freq
+    return np.where(is_long, inv_freq / factor, np.where(is_short, inv_freq, blended))
