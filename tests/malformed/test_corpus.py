@@ -65,7 +65,7 @@ def test_what_is_not_a_file_is_named(tmp_path):
         SafetensorsFile(tmp_path)
     with pytest.raises(CheckpointError, match="expected a file, found a device or pipe"):
         SafetensorsFile("/dev/null")
-    with pytest.raises(CheckpointError, match="cannot be opened: embedded null byte"):
+    with pytest.raises(CheckpointError, match="cannot be opened: .*embedded null"):
         SafetensorsFile("a\0b")
     link = tmp_path / "link.safetensors"
     link.symlink_to("../blobs/absent")

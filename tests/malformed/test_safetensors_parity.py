@@ -7,7 +7,7 @@ import pytest
 import safetensors
 from safetensors.numpy import load_file, save_file
 
-from kestrel.checkpoint import SafetensorsFile
+from kestrel.checkpoint import Checkpoint, SafetensorsFile
 from kestrel.errors import HeaderError
 from malformed.corpus import CASES, STRICTER, Case
 
@@ -76,3 +76,15 @@ def test_the_package_reads_the_same_values(tmp_path):
         assert values.dtype == np.float32
         assert values.shape == arrays[name].shape
         np.testing.assert_array_equal(values, array.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["tales-5m", "tales-15m", "stories260K", "stories260K-bf16"])
+def test_the_package_reads_the_same_bytes_of_real_models(shared_models, name):
+    checkpoint = Checkpoint(shared_models / name)
+    expected = {}
+    for path in checkpoint.files:
+        expected.update(safetensors.deserialize(path.read_bytes()))
+    assert checkpoint.tensors.keys() == expected.keys()
+    for tensor, view in checkpoint.tensors.items():
+        found = (view.dtype.value, list(view.shape), bytes(view.data))
+        assert found == tuple(expected[tensor][key] for key in ("dtype", "shape", "data"))
