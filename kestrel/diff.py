@@ -15,8 +15,6 @@ the stages after it are still judged by themselves.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -24,7 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kestrel.bounds import KESTREL, REFERENCE, Arithmetic, Bounded
-from kestrel.errors import CheckpointError, HeaderError
+from kestrel.dump import Dump
+from kestrel.errors import HeaderError
 from kestrel.stages import Geometry, NamedWeights, Stage, llama_stages
 
 if TYPE_CHECKING:
@@ -32,14 +31,8 @@ if TYPE_CHECKING:
     from kestrel.models.weights import DecoderWeights
     from kestrel.program.trace import Trace
 
-__all__ = ["FORMAT", "Dump", "StageRow", "compare", "compare_trace", "cosine", "first_beyond"]
+__all__ = ["Dump", "StageRow", "compare", "compare_trace", "cosine", "first_beyond"]
 __all__ += ["max_ulps", "table"]
-
-#: What a dump is called in its metadata; tools/dump_reference.py writes it.
-FORMAT = "kestrel-reference-dump"
-#: Stages of the float64 run stand under this prefix.
-FLOAT64 = "float64/"
-
 
 @dataclass(frozen=True)
 class StageRow:
@@ -83,47 +76,6 @@ class StageRow:
         ours = self.share is not None and self.share > 1.0
         theirs = self.their_share is not None and self.their_share > 1.0
         return {(0, 0): "", (1, 0): "ours", (0, 1): "the reference", (1, 1): "both"}[ours, theirs]
-
-
-class Dump:
-    """A reference dump: ids, stages in float32, perhaps stages in float64, and metadata.
-
-    Raises HeaderError when the file is not a dump.
-    """
-
-    def __init__(self, path: str | os.PathLike) -> None:
-        from safetensors import SafetensorError, safe_open
-
-        self.path = os.fspath(path)
-        try:
-            with safe_open(self.path, framework="numpy") as file:
-                self.metadata = dict(file.metadata() or {})
-                tensors = {name: file.get_tensor(name) for name in file.keys()}
-        except FileNotFoundError:
-            raise CheckpointError(f"{self.path}: no such file", self.path) from None
-        except (OSError, SafetensorError, ValueError) as error:
-            raise HeaderError(
-                f"{self.path}: expected a safetensors file made by tools/dump_reference.py, found "
-                f"one that does not open: {error}",
-                self.path,
-            ) from None
-        if self.metadata.get("format") != FORMAT or "token_ids" not in tensors:
-            raise HeaderError(
-                f"{self.path}: expected a reference dump (format {FORMAT!r} in its metadata, and "
-                f"token_ids), found format {self.metadata.get('format')!r}: make one with "
-                "tools/dump_reference.py",
-                self.path,
-            )
-        self.ids = [int(token) for token in tensors.pop("token_ids")]
-        self.float64 = {
-            name[len(FLOAT64) :]: tensors[name] for name in tensors if name.startswith(FLOAT64)
-        }
-        self.stages = {name: t for name, t in tensors.items() if not name.startswith(FLOAT64)}
-
-    @property
-    def versions(self) -> dict[str, str]:
-        """Versions of what made the dump: torch, transformers and others."""
-        return json.loads(self.metadata.get("versions", "{}"))
 
 
 def compare_trace(

@@ -10,7 +10,8 @@ from safetensors.numpy import save_file
 
 from kestrel import bounds
 from kestrel.bounds import KESTREL, REFERENCE, REFERENCE_FLOAT64
-from kestrel.diff import FORMAT, Dump, compare, cosine, first_beyond, max_ulps, table
+from kestrel.diff import compare, cosine, first_beyond, max_ulps, table
+from kestrel.dump import FORMAT, Dump
 from kestrel.errors import CheckpointError, HeaderError
 from kestrel.stages import Stage
 
@@ -183,7 +184,7 @@ def test_dump_round_trip(tmp_path) -> None:
         path,
         metadata={"format": FORMAT, "versions": '{"torch": "2.13.0"}'},
     )
-    dump = Dump(path)
+    dump = Dump.read(path)
     assert dump.ids == [7, 8] and dump.versions == {"torch": "2.13.0"}
     assert list(dump.stages) == ["lm_head"] and dump.stages["lm_head"][0, 0] == 1.0
     assert list(dump.float64) == ["lm_head"] and dump.float64["lm_head"][0, 0] == 2.0
@@ -192,10 +193,10 @@ def test_dump_round_trip(tmp_path) -> None:
 def test_what_is_not_a_dump_is_refused(tmp_path) -> None:
     path = tmp_path / "other.safetensors"
     with pytest.raises(CheckpointError, match="other.safetensors: no such file"):
-        Dump(path)
+        Dump.read(path)
     save_file({"lm_head": np.ones((2, 3), np.float32)}, path)
     with pytest.raises(HeaderError, match="tools/dump_reference.py"):
-        Dump(path)
+        Dump.read(path)
     path.write_text("<html>")
     with pytest.raises(HeaderError, match="other.safetensors: expected a safetensors file"):
-        Dump(path)
+        Dump.read(path)

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Make the golden files: what transformers computes for every recipe, at every stage.
+
+    python tests/golden/make_golden.py [NAME ...]
+
+Needs torch and transformers at the versions that pyproject.toml pins. Each file holds the ids, all
+stages in float32, the logits of the same code in float64, the rotary tables at the positions of
+`recipes.FAR_POSITIONS` under far/, and in its metadata the versions and the checkpoint's digest.
+The files ``six-*`` hold the logits [6, V] of the six-token protocol on a real model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+#: The protocol's models: their weights are not in the file's digest, their files' bytes are.
+SIX_TOKEN_MODELS = {
+    "tales-5m": ROOT / "kestrel" / "data" / "tales-5m",
+    "stories260K": ROOT.parent / "shared" / "models" / "stories260K",
+}
+
+
+def recorder() -> ModuleType:
+    """tools/dump_reference.py as a module."""
+    path = ROOT / "tools" / "dump_reference.py"
+    spec = importlib.util.spec_from_file_location("dump_reference", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def live(recipe, folder: Path) -> dict[str, np.ndarray]:
+    """Everything that a golden file holds, computed now from a checkpoint in ``folder``."""
+    import torch
+    from golden.recipes import FAR_POSITIONS
+
+    tool = recorder()
+    torch.set_num_threads(1)
+    model = tool.load(recipe.write(folder))
+    stages = tool.record(model, recipe.ids())
+    positions = torch.tensor([list(FAR_POSITIONS)])
+    with torch.no_grad():
+        tables = model.model.rotary_emb(torch.zeros(1), positions)
+    for part, tensor in zip(("cos", "sin"), tables):
+        half = tensor.shape[-1] // 2
+        stages[f"far/model.rotary_emb.{part}"] = tensor[0, :, :half].numpy().copy()
+    stages["float64/lm_head"] = tool.record(model, recipe.ids(), double=True)["lm_head"]
+    return stages
+
+
+def file_digest(folder: Path) -> str:
+    """sha256 over the bytes of a model folder's config and weights."""
+    digest = hashlib.sha256((folder / "config.json").read_bytes())
+    for file in sorted(folder.glob("*.safetensors")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def main(names: list[str]) -> None:
+    """Write the named golden files, or all."""
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+    from golden.model_readme import six_token_ids
+    from golden.recipes import RECIPES, data_file
+
+    tool = recorder()
+    for name, recipe in RECIPES.items():
+        if names and name not in names:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            stages = live(recipe, Path(folder))
+        tool.save(data_file(name), recipe.ids(), stages, {"digest": recipe.digest()})
+        print(name, data_file(name).stat().st_size)
+    for name, folder in SIX_TOKEN_MODELS.items():
+        if names and f"six-{name}" not in names:
+            continue
+        ids = six_token_ids(folder)
+        logits = tool.record(tool.load(folder), ids)["lm_head"]
+        path = data_file(f"six-{name}")
+        tool.save(path, ids, {"lm_head": logits}, {"digest": file_digest(folder)})
+        print(path.stem, path.stat().st_size)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
