@@ -104,7 +104,7 @@ def test_the_dump_tool(tool, demo_model: Path, tmp_path: Path) -> None:
     assert dump.versions["transformers"] == transformers.__version__
     with Engine("reference").load(demo_model) as model:
         trace = model.trace(dump.ids)
-        assert set(trace) == set(dump.stages)
+        assert set(dump.stages) <= set(trace)
         rows = compare_trace(trace, dump, model.config, model._weights)
         text = table(rows)
         assert text.splitlines()[-1] == "95 stages, 95 of them bounded, none beyond its bound"
