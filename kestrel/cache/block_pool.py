@@ -69,7 +69,7 @@ class BlockPool:
         return len(self._cached)
 
     def allocate(self, n: int) -> list[int]:
-        """``n`` private blocks with a count of 1; raises CapacityError and takes none if too few."""
+        """``n`` private blocks, held once; raises CapacityError, and takes none, if too few."""
         blocks = self.try_allocate(n)
         if blocks is None:
             raise CapacityError(
@@ -173,7 +173,7 @@ class BlockPool:
         return self._counts[block] == 1 and self._keys[block] is None
 
     def check(self, owners: Iterable[Iterable[int]] | None = None) -> None:
-        """Verify the invariants, for tests; with ``owners`` (the blocks of each), the counts too."""
+        """Verify the invariants, for tests; with the blocks of each owner, the counts too."""
         blank, cached = set(self._blank), set(self._cached)
         held = {block for block, count in enumerate(self._counts) if count}
         assert len(blank) == len(self._blank), "a block is blank twice"

@@ -51,12 +51,12 @@ class Sequence:
 
     def try_reserve(self, n_new: int) -> bool:
         """As `reserve`, but says whether there was room."""
-        missing = self.missing(n_new)
-        if missing > 0:
-            blocks = self.pool.try_allocate(missing)
-            if blocks is None:
-                return False
-            self.blocks.extend(blocks)
+        if self.computed + n_new <= len(self.blocks) * self.pool.block_size:
+            return True  # 15 of 16 decode steps
+        blocks = self.pool.try_allocate(self.missing(n_new))
+        if blocks is None:
+            return False
+        self.blocks.extend(blocks)
         return True
 
     def missing(self, n_new: int) -> int:
@@ -115,10 +115,12 @@ class Sequence:
         self.pool.release(dropped)
 
     def is_writable(self, start: int, n: int) -> bool:
-        """Whether positions ``start`` to ``start + n`` have blocks, all private to this sequence."""
-        size = self.pool.block_size
-        last = (start + n - 1) // size
+        """Whether the ``n`` positions from ``start`` on have blocks that nobody else can read."""
+        size, blocks = self.pool.block_size, self.blocks
+        first, last = start // size, (start + n - 1) // size
+        if last >= len(blocks):
+            return False
         is_private = self.pool.is_private
-        return last < len(self.blocks) and all(
-            is_private(self.blocks[i]) for i in range(start // size, last + 1)
-        )
+        if first == last:
+            return is_private(blocks[first])
+        return all(map(is_private, blocks[first : last + 1]))

@@ -55,7 +55,7 @@ class StepLimits:
 
 
 def check_ids(ids: AbstractSequence[int], vocab_size: int, start: int = 0) -> None:
-    """Raise RequestError unless every id is in 0..vocab_size-1; ``start``: position of the first."""
+    """Raise RequestError unless all ids are in 0..vocab_size-1; ``start``: the first's position."""
     if len(ids) and (min(ids) < 0 or max(ids) >= vocab_size):
         at = next(i for i, token in enumerate(ids) if not 0 <= token < vocab_size)
         raise RequestError(
@@ -79,7 +79,9 @@ def fill(inputs: StepInputs, rows: AbstractSequence[Row], limits: StepLimits) ->
     """
     token_ids, positions, slots = inputs.token_ids, inputs.positions, inputs.slots
     seq_start, context_len = inputs.seq_start, inputs.context_len
-    logit_rows, block_table = inputs.logit_rows, np.asarray(inputs.block_table)
+    logit_rows = inputs.logit_rows
+    max_blocks = inputs.block_table.shape[1]
+    block_table = memoryview(inputs.block_table).cast("B").cast("i")  # [S * max_blocks]
     max_n, max_s, max_l = len(token_ids), len(context_len), len(logit_rows)
     vocab_size, max_context = limits.vocab_size, limits.max_context
     assert len(rows) == 1 or len({id(row[0]) for row in rows}) == len(rows)
@@ -87,10 +89,9 @@ def fill(inputs: StepInputs, rows: AbstractSequence[Row], limits: StepLimits) ->
     n = s = wanted = 0  # tokens, sequences and logit rows so far
     seq_start[0] = 0
     for sequence, start, length, wants_logits in rows:
-        pool, blocks = sequence.pool, sequence.blocks
-        size = pool.block_size
+        blocks, size = sequence.blocks, sequence.pool.block_size
         end = start + length
-        new = 0 if wants_logits == "none" else 1 if wants_logits == "last" else length
+        new = 1 if wants_logits == "last" else 0 if wants_logits == "none" else length
         if n + length > max_n or s == max_s or wanted + new > max_l:
             raise _too_large(rows, max_n, max_s, max_l)
         if end > max_context:
@@ -100,7 +101,7 @@ def fill(inputs: StepInputs, rows: AbstractSequence[Row], limits: StepLimits) ->
             )
         # Our own invariants. Block ids come from the pool, so they are in range if the pool is.
         assert start == sequence.computed and 1 <= length <= len(sequence.tokens) - start
-        assert pool.num_blocks * size <= limits.num_slots
+        assert sequence.pool.num_blocks * size <= limits.num_slots and end <= max_blocks * size
         assert sequence.is_writable(start, length)
 
         if length == 1:
@@ -113,19 +114,23 @@ def fill(inputs: StepInputs, rows: AbstractSequence[Row], limits: StepLimits) ->
         else:
             tokens = sequence.tokens[start:end]
             check_ids(tokens, vocab_size, start)
-            at = np.arange(start, end, dtype=np.int32)
+            span = np.arange(start, end, dtype=np.int32)
             np.asarray(token_ids)[n : n + length] = tokens
-            np.asarray(positions)[n : n + length] = at
-            np.asarray(slots)[n : n + length] = np.array(blocks)[at // size] * size + at % size
-        context_len[s] = end
+            np.asarray(positions)[n : n + length] = span
+            np.asarray(slots)[n : n + length] = np.array(blocks)[span // size] * size + span % size
         count = (end + size - 1) // size
-        block_table[s, :count] = blocks if count == len(blocks) else blocks[:count]
+        at = s * max_blocks
+        block_table[at : at + count] = memoryview(blocks)[:count]
+        context_len[s] = end
         n += length
         s += 1
         seq_start[s] = n
-        for row in range(n - new, n):
-            logit_rows[wanted] = row
-            wanted += 1
+        if new == 1:
+            logit_rows[wanted] = n - 1
+        else:
+            for i in range(new):
+                logit_rows[wanted + i] = n - new + i
+        wanted += new
     return StepShape(n, s, wanted)
 
 
