@@ -1,0 +1,1 @@
+"""Continuous batching: requests, the scheduler that plans the steps, the engine that runs them."""

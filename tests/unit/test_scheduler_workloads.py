@@ -1,0 +1,146 @@
+"""Scheduler: random workloads on a device of hashes, checked in every step.
+
+What each request must generate is worked out without cache, batch or scheduler, so that prefix
+sharing, chunked prompts, preemption, cancellation and failed steps must all leave no trace in it.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from unit.paged_device import PagedDevice, key_value, key_values, next_token
+
+from kestrel.cache.block_pool import BlockPool
+from kestrel.engine.request import Request, RequestState
+from kestrel.engine.scheduler import Scheduler
+from kestrel.errors import CapacityError, RequestError
+
+
+def alone(request: Request, vocab_size: int, max_context: int, capacity: int):
+    """What a request must generate, worked out without cache, batch or scheduler."""
+    tokens, value = list(request.ids), key_values(request.ids)[-1]
+    while True:
+        tokens.append(next_token(value, vocab_size))
+        if tokens[-1] in request.stop_ids:
+            return tokens, "stop"
+        if len(tokens) - len(request.ids) == request.max_tokens:
+            return tokens, "length"
+        if len(tokens) in (max_context, capacity + 1):
+            return tokens, "length"
+        value = key_value(value, tokens[-1], len(tokens) - 1)
+
+
+class Workload:
+    """A seeded mix of requests, cancellations and failed steps, with the checks of each step."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = random.Random(seed)
+        self.vocab_size = rng.choice([2, 5, 200])
+        self.pool = BlockPool(rng.randint(2, 14), rng.choice([2, 4, 8]))
+        self.capacity = self.pool.num_blocks * self.pool.block_size
+        max_seqs = rng.randint(1, 5)
+        limits = {
+            "max_tokens": rng.randint(max_seqs, 24),
+            "max_seqs": max_seqs,
+            "max_context": rng.randint(4, self.capacity + 8),
+            "vocab_size": self.vocab_size,
+        }
+        self.max_context = limits["max_context"]
+        self.scheduler = Scheduler(self.pool, **limits)
+        self.device = PagedDevice(self.pool, **limits)
+        self.requests: dict[int, Request] = {}
+        self.finished: dict[int, str] = {}
+        self.cancelled: set[int] = set()
+        self.started: list[int] = []
+        self.aborts = 0
+        self.stems = [rng.choices(range(self.vocab_size), k=30) for _ in range(2)]
+
+    def add(self) -> None:
+        rng = self.rng
+        ids = rng.choice(self.stems)[: rng.choice([0, 3, 8, 30])]
+        ids = ids + rng.choices(range(self.vocab_size), k=rng.randint(0, 6))
+        request = Request(
+            ids,
+            max_tokens=rng.choice([None, 1, 5, 40]),
+            stop_ids=frozenset({rng.randrange(self.vocab_size)} if rng.random() < 0.3 else ()),
+        )
+        size = self.pool.block_size
+        try:
+            self.requests[self.scheduler.add(request)] = request
+        except RequestError:
+            assert not 0 < len(ids) < self.max_context
+        except CapacityError:
+            assert -(-(len(ids) + 1) // size) > self.pool.num_blocks
+
+    def cancel(self) -> None:
+        alive = [i for i in self.requests if i not in self.finished and i not in self.cancelled]
+        if alive and self.rng.random() < 0.02:
+            request_id = self.rng.choice(alive)
+            if self.scheduler.cancel(request_id):
+                self.cancelled.add(request_id)
+            else:  # ended by the latest plan, not yet told
+                assert self.requests[request_id].state is RequestState.FINISHED
+
+    def step(self) -> None:
+        s = self.scheduler
+        plan = s.plan()
+        assert plan.chunks or s._finished, "no progress"
+        assert not plan.chunks or plan.chunks[0].request is s.running[0], "the oldest stands still"
+        assert [c.request for c in plan.chunks] == s.running, "a running request stands still"
+        assert sum(c.length for c in plan.chunks) <= s.max_tokens and len(s.running) <= s.max_seqs
+        order = [r.id for r in s.running] + [r.id for r in s.waiting]
+        assert order == sorted(order), "not first in, first out"
+        self.started += [r.id for r in s.running if r.id not in self.started]
+        self.pool.check(r.sequence.blocks for r in s.running)
+        rows = plan.rows()
+        sampled = iter(self.device.run(rows))
+        if self.rng.random() < 0.05:
+            s.abort()
+            self.aborts += 1
+            return
+        tokens = {c.request.id: next(sampled) for c in plan.chunks if c.wants_logits == "last"}
+        self.cancel()
+        for finished in s.commit(plan, tokens):
+            assert finished.request_id not in self.finished
+            self.finished[finished.request_id] = finished.reason
+
+    def run(self) -> None:
+        arrivals = self.rng.randint(1, 16)
+        while arrivals or self.scheduler.has_work:
+            while arrivals and self.rng.random() < 0.4:
+                self.add()
+                arrivals -= 1
+            if self.scheduler.has_work:
+                self.step()
+        assert self.finished.keys() == self.requests.keys()
+        assert self.started == sorted(self.started)
+        self.pool.check([])
+        assert self.pool.available == self.pool.num_blocks
+        for request_id, request in self.requests.items():
+            tokens, reason = alone(request, self.vocab_size, self.max_context, self.capacity)
+            if request_id in self.cancelled:
+                assert request.sequence.tokens == tokens[: len(request.sequence.tokens)]
+            else:
+                assert request.sequence.tokens == tokens
+                assert self.finished[request_id] == reason
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [range(500), pytest.param(range(500, 2000), marks=pytest.mark.slow)],
+    ids=["some", "many"],
+)
+def test_random_workloads(seeds):
+    kinds = ["preempted", "prefix reused", "filled the cache", "chunked", "retried"]
+    seen = dict.fromkeys(kinds, 0)
+    for seed in seeds:
+        workload = Workload(seed)
+        workload.run()
+        for request in workload.requests.values():
+            seen["preempted"] += request.preemptions
+            seen["prefix reused"] += request.cached_tokens > 0
+            seen["filled the cache"] += len(request.sequence.tokens) > workload.capacity
+            seen["chunked"] += len(request.ids) > workload.scheduler.max_tokens
+        seen["retried"] += workload.aborts
+    assert min(seen.values()) > 100, f"the workloads are too tame: {seen}"
