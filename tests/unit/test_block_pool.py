@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+import threading
 
 import pytest
 
@@ -193,3 +195,37 @@ def test_random_use_keeps_the_invariants(seed):
         pool.release(blocks)
     pool.check([])
     assert pool.available == pool.num_blocks
+
+
+def test_threads_share_a_pool():
+    pool = BlockPool(64, 2)
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        rng = random.Random(seed)
+        try:
+            for _ in range(1000):
+                tokens = rng.choices(range(2), k=8)
+                blocks = pool.find_prefix(tokens)
+                for i in range(len(blocks), 4):
+                    (block,) = pool.allocate(1)
+                    parent = blocks[-1] if blocks else None
+                    blocks.append(pool.publish(parent, tokens[2 * i : 2 * i + 2], block))
+                pool.share(blocks)
+                pool.release(blocks)
+                pool.release(blocks)
+        except BaseException as error:
+            failures.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not failures
+    pool.check([])
