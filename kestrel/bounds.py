@@ -75,9 +75,9 @@ class Arithmetic:
         return total * self.unit / (1 - total * self.unit) + (terms + extra) * 2 * UNIT64
 
 
-#: 16 logical lanes, one fused multiply-add chain each, joined by a tree of four additions. Our
-#: exp stays within 2 ulps (native/cpu/simd), pow, sin and cos are rounded from float64.
-KESTREL = Arithmetic(UNIT32, lanes=16, exp_ulps=2, pow_ulps=1, trig_ulps=1)
+#: 16 logical lanes, one fused multiply-add chain each, joined by a tree of four additions. exp
+#: stays within 1 ulp (native/cpu/simd/vec.h), pow, sin and cos are rounded from more digits.
+KESTREL = Arithmetic(UNIT32, lanes=16, exp_ulps=1, pow_ulps=1, trig_ulps=1)
 #: torch on a CPU: BLAS with an unknown order of sums; softmax uses exp_u20 ("ULP=20"), the tables
 #: Sleef's powf_u10 (1 ulp), cosf_u35 and sinf_u35 (3.5 ulps): ATen/cpu/vec/vec256_float.h.
 REFERENCE = Arithmetic(UNIT32, lanes=1, exp_ulps=20, pow_ulps=1, trig_ulps=3.5)

@@ -95,6 +95,16 @@ def test_every_instruction_set_gives_the_same_bits(name: str, folders: Folders) 
         assert differing == []
 
 
+@pytest.mark.parametrize("name", ["gqa-9-3-bf16", "all-biases-f16"])
+def test_every_number_of_threads_gives_the_same_bits(name: str, folders: Folders) -> None:
+    traces = []
+    for threads in (1, 2, 3):
+        with ENGINES[-1].load(folders[name], threads=threads) as model:
+            traces.append(model.trace(golden(name).ids))
+    for trace in traces[1:]:
+        assert [s for s in traces[0] if not same_bits(trace[s], traces[0][s])] == []
+
+
 @engines
 @pytest.mark.parametrize("name", ["gqa-6-3", "mqa-3-1", "attention-bias-bf16"])
 def test_a_float16_cache_rounds_keys_and_values_and_nothing_else(
