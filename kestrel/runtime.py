@@ -16,15 +16,14 @@ from kestrel.errors import BackendUnavailableError, ConfigError
 
 __all__ = ["MAX_THREADS", "Settings", "native_ops", "read_settings", "settings"]
 
-#: More threads than any machine has cores for: a typing error, not a wish.
-MAX_THREADS = 1024
+#: What the native pool can hold.
+MAX_THREADS = 256  # KST_MAX_THREADS of native/include/kestrel/cpu.h
 
-#: Variables that belong to the build (setup.py), and so say nothing here.
-_BUILD_VARIABLES = frozenset(
+#: Variables that belong to the build (setup.py) and the benchmarks, and so say nothing here.
+_OTHER_VARIABLES = frozenset(
     "KESTREL_" + name
-    for name in (
-        "ISAS BLAS METAL METALLIB CUDA NATIVE DEBUG SANITIZE ANNOTATE ABI3 METAL_STANDIN".split()
-    )
+    for name in "ISAS BLAS METAL METALLIB METAL_STANDIN CUDA NATIVE DEBUG SANITIZE ANNOTATE ABI3"
+    " BENCHMARK_QUICK".split()
 )
 _RUN_VARIABLES = ("KESTREL_ISA", "KESTREL_THREADS", "KESTREL_BACKEND", "KESTREL_EAGER")
 
@@ -62,7 +61,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         ConfigError: a value that is not understood; ``key`` names the variable.
     """
     for name in sorted(environ):
-        if name.startswith("KESTREL_") and name not in _BUILD_VARIABLES.union(_RUN_VARIABLES):
+        if name.startswith("KESTREL_") and name not in _OTHER_VARIABLES.union(_RUN_VARIABLES):
             known = ", ".join(_RUN_VARIABLES)
             message = f"{name} is set, but means nothing to Kestrel; it knows {known}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)

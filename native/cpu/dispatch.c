@@ -19,6 +19,10 @@ const kst_table *kst_table_of(int isa) {
     }
 }
 
+int kst_abi_version(void) { return KST_ABI_VERSION; }
+
+size_t kst_cmd_size(void) { return sizeof(kst_cmd); }
+
 int kst_isa_count(void) { return KST_ISA_COUNT; }
 
 const char *kst_isa_name(int isa) { return isa >= 0 && isa < KST_ISA_COUNT ? isa_names[isa] : ""; }

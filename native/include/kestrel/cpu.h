@@ -32,6 +32,10 @@ kst_status kst_run_continue(kst_pool *pool, double seconds);
  * returns something else than KST_AGAIN. Without a run: nothing. */
 void kst_run_cancel(kst_pool *pool);
 
+/* What the library was compiled with: kestrel._ops compares both with its own headers when it is imported. */
+int kst_abi_version(void);
+size_t kst_cmd_size(void);
+
 /* ---- instruction sets: 0 is scalar; a later one of the same architecture is the wider one ------------------------- */
 int kst_isa_count(void);               /* all that this source knows, of every architecture */
 const char *kst_isa_name(int isa);     /* "scalar", "avx2", "avx512", "neon" */
