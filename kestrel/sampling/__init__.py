@@ -1,9 +1,9 @@
 """Sampling: options, the transforms they stand for, and counter-based random numbers."""
 
-from .history import TokenHistory
-from .params import SamplingParams
-from .rng import fresh_seed, uniform
-from .sampler import Sampled, Sampler, build
+from kestrel.sampling.history import TokenHistory
+from kestrel.sampling.params import SamplingParams
+from kestrel.sampling.rng import fresh_seed, uniform
+from kestrel.sampling.sampler import Sampled, Sampler, build
 
 __all__ = [
     "Sampled",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
-from ..errors import RequestError
+from kestrel.errors import RequestError
 
 __all__ = ["GREEDY_TEMPERATURE", "SamplingParams"]
 

@@ -23,7 +23,7 @@ _COEFFICIENTS = (
     -2.77777777770155933842e-03,
     1.66666666666666019037e-01,
 )
-#: exp(-708) is the last one that is not subnormal; what is below it cannot move a sum of at least 1.
+#: exp(-708) is the last that is not subnormal; what is below cannot move a sum of at least 1.
 _LOWEST = -708.0
 
 

