@@ -1,0 +1,1 @@
+"""Text between tokens and people: streaming decode, stop strings, chat templates."""

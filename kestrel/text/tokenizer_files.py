@@ -1,0 +1,162 @@
+"""Read the files of a tokenizer: tokenizer.json, tokenizer_config.json and chat templates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kestrel.checkpoint.diagnose import HEAD_BYTES, describe
+from kestrel.checkpoint.files import broken_link, open_regular, read_json_object
+from kestrel.errors import CheckpointError, TokenizerError
+
+__all__ = ["NAMED_TOKENS", "TokenizerFiles", "read_tokenizer_files"]
+
+#: The special tokens that have a name; transformers hands them to chat templates under it.
+NAMED_TOKENS = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
+_OTHER_FORMATS = ("tokenizer.model", "vocab.json", "merges.txt", "vocab.txt", "tekken.json")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerFiles:
+    """What the files say.
+
+    Attributes:
+        path: of tokenizer.json.
+        tokenizer_json: its bytes, not parsed.
+        named_tokens: texts of the named special tokens that are set.
+        chat_templates: Jinja sources by name; a model with one template has it as ``default``.
+        warnings: sentences about settings that are not followed.
+    """
+
+    path: Path
+    tokenizer_json: bytes
+    named_tokens: dict[str, str]
+    chat_templates: dict[str, str]
+    warnings: list[str]
+
+
+def read_tokenizer_files(folder: Path) -> TokenizerFiles:
+    """Read them. Raises TokenizerError when tokenizer.json is absent or another file is broken."""
+    path = folder / "tokenizer.json"
+    config_path = folder / "tokenizer_config.json"
+    config = _optional_object(config_path)
+    warnings = []
+    if config.get("clean_up_tokenization_spaces"):
+        warnings.append(
+            f"{config_path}: clean_up_tokenization_spaces is not followed: text is decoded as "
+            "tokenizer.json says, with every blank"
+        )
+    return TokenizerFiles(
+        path=path,
+        tokenizer_json=_read(path),
+        named_tokens=_named_tokens(folder, config),
+        chat_templates=_chat_templates(folder, config),
+        warnings=warnings,
+    )
+
+
+def _read(path: Path) -> bytes:
+    if not path.exists() and broken_link(path) is None:
+        raise TokenizerError(_absent(path), path)
+    try:
+        file, size = open_regular(path)
+        with file:
+            data = file.read()
+    except (CheckpointError, OSError) as error:
+        raise TokenizerError(str(error), path) from error
+    if not data.lstrip().startswith(b"{"):
+        kind = describe(data[:HEAD_BYTES], size) or "not JSON: download the file again"
+        raise TokenizerError(f"{path}: {size:,} bytes, {kind}", path)
+    return data
+
+
+def _absent(path: Path) -> str:
+    present = [name for name in _OTHER_FORMATS if (path.parent / name).exists()]
+    if not present:
+        return f"{path}: there is no such file: download it from where the model comes from"
+    return (
+        f"{path}: there is no such file, only {', '.join(present)}: write it with transformers: "
+        "python -c \"from transformers import AutoTokenizer as A; "
+        f"A.from_pretrained('{path.parent}').save_pretrained('{path.parent}')\""
+    )
+
+
+def _optional_object(path: Path) -> dict[str, object]:
+    if not path.exists() and broken_link(path) is None:
+        return {}
+    return read_json_object(path, lambda message: TokenizerError(message, path))
+
+
+def _named_tokens(folder: Path, config: dict[str, object]) -> dict[str, str]:
+    # The map is the older place; where both have a token, the config decides, as in transformers.
+    named = {}
+    for path in (folder / "special_tokens_map.json", folder / "tokenizer_config.json"):
+        source = config if path.name == "tokenizer_config.json" else _optional_object(path)
+        for name in NAMED_TOKENS:
+            value = source.get(name)
+            text = value.get("content") if isinstance(value, dict) else value
+            if text is None and not isinstance(value, dict):
+                continue
+            if not isinstance(text, str):
+                raise TokenizerError(
+                    f"{path}: {name}: expected a text, an object with a text as content, or null, "
+                    f"found {value!r}",
+                    path,
+                )
+            named[name] = text
+    return named
+
+
+def _chat_templates(folder: Path, config: dict[str, object]) -> dict[str, str]:
+    # Files of their own replace what tokenizer_config.json has, as in transformers.
+    templates = {}
+    main = folder / "chat_template.jinja"
+    if main.exists() or broken_link(main):
+        templates["default"] = _text(main)
+    more = folder / "additional_chat_templates"
+    for path in sorted(more.glob("*.jinja")) if more.is_dir() else ():
+        templates[path.name.removesuffix(".jinja")] = _text(path)
+    return templates or _templates_of_config(folder / "tokenizer_config.json", config)
+
+
+def _templates_of_config(path: Path, config: dict[str, object]) -> dict[str, str]:
+    value = config.get("chat_template")
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        return {"default": value}
+    templates: dict[str, str] = {}
+    for entry in value if isinstance(value, list) else [value]:
+        name, source = (
+            (entry.get("name"), entry.get("template")) if isinstance(entry, dict) else (None, None)
+        )
+        if not isinstance(name, str) or not isinstance(source, str):
+            raise TokenizerError(
+                f"{path}: chat_template: expected a text, or a list of objects with a name and a "
+                f"template, found {str(entry)[:60]!r}",
+                path,
+            )
+        templates[name] = source
+    return templates
+
+
+def _text(path: Path) -> str:
+    try:
+        file, _ = open_regular(path)
+        with file:
+            return file.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise TokenizerError(
+            f"{path}: expected UTF-8, found byte 0x{byte:02x} at offset {error.start:,}", path
+        ) from None
+    except (CheckpointError, OSError) as error:
+        raise TokenizerError(str(error), path) from error

@@ -1,0 +1,262 @@
+"""Text to token ids and back, by the `tokenizers` library, with the facts that a model needs."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kestrel.errors import RequestError, TokenizerError
+from kestrel.text.incremental import IncrementalDecoder
+from kestrel.text.parts import flatten, kinds, state
+from kestrel.text.tokenizer_files import TokenizerFiles, read_tokenizer_files
+from kestrel.text.utf8 import byte_of_char
+
+if TYPE_CHECKING:
+    import os
+
+    from tokenizers import Tokenizer as Backend
+
+__all__ = ["Tokenizer"]
+
+_ID_LIMIT = 2**32  # the library's own type
+
+
+class Tokenizer:
+    """A model's tokenizer; immutable, may be shared between threads.
+
+    Attributes:
+        folder: where its files are.
+        special_tokens: texts of the tokens that decoding leaves out.
+        chat_templates: Jinja sources by name; the usual one is called ``default``.
+        warnings: what a user should know about these files, one sentence each.
+    """
+
+    def __init__(self, folder: Path, backend: Backend, files: TokenizerFiles) -> None:
+        self.folder = folder
+        self._path = files.path
+        self._backend = backend
+        # Both are settings of whoever saved the file; a prompt must never be cut or padded.
+        backend.no_truncation()
+        backend.no_padding()
+        self._added = {
+            token_id: (token.content, token.special)
+            for token_id, token in backend.get_added_tokens_decoder().items()
+        }
+        self.special_tokens = frozenset(text for text, special in self._added.values() if special)
+        self.named_tokens = files.named_tokens
+        self.chat_templates = files.chat_templates
+        self.warnings = [*files.warnings, *self._doubts()]
+        self._without_text: dict[int, tuple[int, ...]] = {}
+
+    @classmethod
+    def from_folder(cls, folder: str | os.PathLike[str]) -> Tokenizer:
+        """Read tokenizer.json and, where they are, tokenizer_config.json and chat templates.
+
+        Raises TokenizerError, a CheckpointError, that names the file and what is wrong with it.
+        """
+        files = read_tokenizer_files(Path(folder))
+        from tokenizers import Tokenizer as Backend  # takes long to import, so only here
+
+        with _library(files.path, "cannot be read as a tokenizer"):
+            backend = Backend.from_buffer(files.tokenizer_json)
+        return cls(Path(folder), backend, files)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a text.
+
+        Args:
+            text: control words in it, such as ``</s>``, become their tokens.
+            add_special_tokens: put BOS in front, or whatever the tokenizer's own post-processor
+                says. Text from a chat template has its special tokens already: False.
+
+        Warns (UserWarning) when two BOS stand in front, and when characters are lost because the
+        vocabulary has nothing for them. Raises RequestError when ``text`` is no
+        str, or has half a surrogate pair, or is beyond the tokenizer.
+        """
+        self._check_text(text)
+        with _library(self._path, "cannot encode the prompt"):
+            ids = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        bos = self.bos_id
+        if bos is not None and ids[:2] == [bos, bos]:
+            warnings.warn(
+                f"the prompt begins with two {self.token(bos)!r} (id {bos}): the text has one and "
+                "the tokenizer adds one: leave it out of the text, or encode without special ones",
+                stacklevel=2,
+            )
+        return ids
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Token ids of a text in which control words are text like any other; nothing is added."""
+        self._check_text(text)
+        backend = self._backend
+        with _library(self._path, "cannot encode the text"):
+            if backend.normalizer is not None:
+                text = backend.normalizer.normalize_str(text)
+            words = [text]
+            if backend.pre_tokenizer is not None:
+                words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
+            return [token.id for word in words for token in backend.model.tokenize(word)]
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
+        """The text of a whole list of ids, as the library decodes it; ids without text have none.
+
+        For text that comes token by token, see ``kestrel.text.incremental``. Raises RequestError
+        when an id is no integer of at least 0.
+        """
+        listed = [_check_id(token_id) for token_id in ids]
+        with _library(self._path, "cannot decode"):
+            return self._backend.decode(listed, skip_special_tokens=skip_special_tokens)
+
+    def token(self, token_id: int) -> str | None:
+        """The entry of the vocabulary, as it is written there; None where there is none."""
+        return self._backend.id_to_token(_check_id(token_id))
+
+    def token_text(self, token_id: int) -> str:
+        """What a token shows by itself in the middle of a text, special ones included.
+
+        Bytes that are no whole character are shown as U+FFFD; an id without text as nothing.
+        """
+        decoder = IncrementalDecoder(self, self._middle, skip_special_tokens=False)
+        return decoder.push(token_id) + decoder.flush()
+
+    def token_id(self, token: str) -> int | None:
+        """The id of an entry of the vocabulary, as it is written there; None where absent."""
+        return self._backend.token_to_id(token)
+
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens there are, added ones included; a model may have more logits."""
+        return self._backend.get_vocab_size(with_added_tokens=True)
+
+    def ids_without_text(self, vocab_size: int) -> tuple[int, ...]:
+        """The ids below a model's ``vocab_size`` that are no token here, ascending."""
+        if vocab_size not in self._without_text:
+            self._without_text[vocab_size] = tuple(
+                token_id for token_id in range(vocab_size) if self.token(token_id) is None
+            )
+        return self._without_text[vocab_size]
+
+    @property
+    def bos_id(self) -> int | None:
+        """The id of tokenizer_config.json's bos_token; None without one."""
+        return self._named_id("bos_token")
+
+    @property
+    def eos_ids(self) -> dict[int, str]:
+        """The id of tokenizer_config.json's eos_token, with the words that say where it is from."""
+        token_id = self._named_id("eos_token")
+        if token_id is None:
+            return {}
+        return {token_id: f"tokenizer_config.json eos_token {self.named_tokens['eos_token']!r}"}
+
+    @property
+    def added_tokens(self) -> list[str]:
+        """Texts of all added tokens, special or not: what ``encode`` finds in a text as a whole."""
+        return [text for text, _ in self._added.values()]
+
+    @cached_property
+    def decoder_steps(self) -> list[dict[str, Any]] | None:
+        """The ``decoder`` of tokenizer.json as a list of steps; None without one."""
+        spec = state(self._backend.decoder)
+        return None if spec is None else flatten(spec, "decoders")
+
+    def describe(self) -> dict[str, object]:
+        """Facts for ``kestrel inspect``, ready for JSON."""
+        backend = self._backend
+        steps = self.decoder_steps
+        return {
+            "model": type(backend.model).__name__,
+            "vocab_size": self.vocab_size,
+            "added_tokens": len(self._added),
+            "special_tokens": sorted(self.special_tokens),
+            "normalizer": kinds(backend.normalizer, "normalizers"),
+            "pre_tokenizer": kinds(backend.pre_tokenizer, "pretokenizers"),
+            "post_processor": kinds(backend.post_processor, "processors"),
+            "decoder": None if steps is None else [step["type"] for step in steps],
+            "named_tokens": {
+                name: {"token": token, "id": self.token_id(token)}
+                for name, token in self.named_tokens.items()
+            },
+            "bytes_without_token": [f"0x{byte:02x}" for byte in self._missing_bytes],
+            "added_around_a_prompt": [self.token(token_id) for token_id in self.encode("")],
+            "chat_templates": sorted(self.chat_templates),
+            "warnings": list(self.warnings),
+        }
+
+    @cached_property
+    def _middle(self) -> tuple[int, ...]:
+        """An id to decode first, so that the next one does not stand at the beginning of a text."""
+        for candidate in ("a", "\u2581a", "\u0120a"):
+            token_id = self.token_id(candidate)
+            if token_id is not None:
+                return (token_id,)
+        return ()
+
+    def _named_id(self, name: str) -> int | None:
+        token = self.named_tokens.get(name)
+        return None if token is None else self.token_id(token)
+
+    def _doubts(self) -> list[str]:
+        return [
+            f"tokenizer_config.json: {name} {token!r} is no token of tokenizer.json: not used"
+            for name, token in self.named_tokens.items()
+            if self.token_id(token) is None
+        ]
+
+    def _check_text(self, text: object) -> None:
+        if not isinstance(text, str):
+            raise RequestError(f"prompt: expected a text (str), found {type(text).__name__}")
+        try:
+            data = text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise RequestError(
+                "prompt: expected Unicode text, found half a surrogate pair "
+                f"(U+{ord(text[error.start]):04X}) at character {error.start}"
+            ) from None
+        lost = len(data) - len(data.translate(None, self._missing_bytes))
+        if lost:
+            warnings.warn(
+                f"the vocabulary has no token for {lost} of the {len(data)} bytes of the prompt: "
+                "the model does not see them",
+                stacklevel=3,
+            )
+
+    @cached_property
+    def _missing_bytes(self) -> bytes:
+        """Bytes that the library drops from a text in silence, because no token stands for them.
+
+        It happens to byte-level vocabularies that were made from the bytes that their training text
+        had, and that have no unknown token.
+        """
+        parts = kinds(self._backend.pre_tokenizer, "pretokenizers") or []
+        if "ByteLevel" not in parts or getattr(self._backend.model, "unk_token", None) is not None:
+            return b""
+        table = byte_of_char()
+        return bytes(sorted(table[char] for char in table if self.token_id(char) is None))
+
+
+def _check_id(token_id: object) -> int:
+    try:
+        number = operator.index(token_id)
+    except TypeError:
+        number = -1
+    if not 0 <= number < _ID_LIMIT:
+        raise RequestError(f"token id: expected an integer from 0 on, found {token_id!r}")
+    return number
+
+
+@contextmanager
+def _library(path: Path, what: str) -> Iterator[None]:
+    """Whatever the library raises becomes a TokenizerError; Ctrl-C stays what it is."""
+    try:
+        yield
+    except BaseException as error:
+        # A panic in Rust derives from BaseException alone, and its class cannot be imported.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise TokenizerError(f"{path}: {what}: {error}", path) from error
