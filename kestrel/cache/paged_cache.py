@@ -6,20 +6,28 @@ values. Which block belongs to whom is the BlockPool's business.
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kestrel.dtypes import Dtype
-from kestrel.errors import ConfigError
+from kestrel.errors import CapacityError, ConfigError
 from kestrel.program.values import Storage, Value
 
 if TYPE_CHECKING:
     from kestrel.backends.base import Backend
-    from kestrel.models.config import DecoderConfig
+    from kestrel.models.config import DecoderConfig, Limits
 
-__all__ = ["BLOCK_SIZE", "KV_DTYPES", "PagedCache", "bytes_per_token", "kv_dtype"]
+__all__ = [
+    "BLOCK_SIZE", "KV_DTYPES", "Capacity", "PagedCache", "bytes_per_token", "kv_dtype",
+    "plan_capacity",
+]  # fmt: skip
 
 #: Positions in a block: KST_BLOCK_SIZE in native/include/kestrel/args.h.
 BLOCK_SIZE = 16
+
+#: Positions reserved by default, unless one context alone is longer.
+DEFAULT_TOKENS = 131_072
 
 KV_DTYPES = {"float32": Dtype.F32, "float16": Dtype.F16}
 
@@ -54,3 +62,62 @@ class PagedCache:
     def layer(self, index: int) -> Value:
         """The cache of one layer as a value of the program."""
         return self._layers[index]
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How much of a context the cache can hold."""
+
+    num_blocks: int
+    max_context: int
+    notes: tuple[str, ...]
+
+
+def plan_capacity(config: "DecoderConfig", limits: "Limits", dtype: Dtype) -> Capacity:
+    """Blocks to reserve, and the context limit that follows.
+
+    Without ``limits.cache_bytes``: contexts for ``max_seqs`` sequences, but at most
+    DEFAULT_TOKENS beyond one, and at most half of the machine's memory. Reserved is not used:
+    pages come when positions are written. Raises CapacityError when not even one block fits.
+    """
+    wanted = limits.max_context or config.max_position_embeddings
+    if wanted > config.max_position_embeddings:
+        raise ConfigError(
+            f"max_context: {wanted} is above max_position_embeddings = "
+            f"{config.max_position_embeddings} of config.json: the model was not made for it"
+        )
+    per_block = BLOCK_SIZE * bytes_per_token(config, dtype)
+    blocks_per_context = -(-wanted // BLOCK_SIZE)
+    if limits.cache_bytes is not None:
+        budget = limits.cache_bytes
+        blocks = min(budget // per_block, blocks_per_context * limits.max_seqs)
+    else:
+        budget = memory_bytes() // 2
+        tokens = max(wanted, min(wanted * limits.max_seqs, DEFAULT_TOKENS))
+        blocks = min(budget // per_block, -(-tokens // BLOCK_SIZE) + limits.max_seqs)
+    if blocks < 1:
+        raise CapacityError(
+            f"KV cache: one block of {BLOCK_SIZE} positions needs {per_block:,} bytes, "
+            f"{budget:,} are available: raise Limits.cache_bytes"
+        )
+    context = min(wanted, blocks * BLOCK_SIZE)
+    notes = []
+    if context < wanted:
+        notes.append(
+            f"context limit {context} tokens: a KV cache of {budget:,} bytes at "
+            f"{per_block // BLOCK_SIZE:,} bytes a token holds no more of the {wanted} wanted; "
+            "raise Limits.cache_bytes, or use kv_dtype='float16'"
+        )
+    return Capacity(blocks, context, tuple(notes))
+
+
+def memory_bytes() -> int:
+    """Physical memory, or less where the control group (v2, v1) grants less."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path) as file:
+                memory = min(memory, int(file.read()))
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return memory

@@ -1,0 +1,237 @@
+"""Engine: requests in, events out. It belongs to the thread that made it.
+
+A step is: plan which tokens to compute, run them, pick a token for each request that wants one,
+turn it into text, and tell what happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kestrel.engine.request import (
+    Event,
+    Finished,
+    FinishReason,
+    Request,
+    RequestId,
+    Token,
+    Usage,
+)
+from kestrel.engine.scheduler import Scheduler
+from kestrel.sampling.rng import fresh_seed, uniform
+from kestrel.sampling.sampler import Sampled, Sampler, build
+from kestrel.text.incremental import IncrementalDecoder
+from kestrel.text.stop import StopMatcher
+
+if TYPE_CHECKING:
+    from kestrel.cache.block_pool import BlockPool
+    from kestrel.engine.runner import Runner
+    from kestrel.sampling.history import TokenHistory
+    from kestrel.sampling.params import SamplingParams
+    from kestrel.tokenizer import Tokenizer
+
+__all__ = ["Engine", "Generation", "collect"]
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One finished answer.
+
+    Attributes:
+        text: the answer alone, without prompt, stop string or control tokens.
+        ids: its token ids, an end token included.
+        prompt_ids: what was fed before them.
+        reason: ``stop``, ``length`` or ``cancelled``; ``note`` says more where it can.
+        usage: tokens and seconds.
+        seed: of the random numbers, given or drawn; None when greedy.
+        logprobs: natural-log probability of each id, when asked for.
+        top_logprobs: the most likely (id, logprob) pairs at each position, when asked for.
+    """
+
+    text: str
+    ids: list[int]
+    prompt_ids: list[int]
+    reason: FinishReason
+    usage: Usage
+    seed: int | None
+    note: str = ""
+    logprobs: list[float] | None = None
+    top_logprobs: list[tuple[tuple[int, float], ...]] | None = None
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What the engine keeps beside a request while it runs."""
+
+    request: Request
+    sampler: Sampler
+    history: "TokenHistory | None"
+    seed: int | None
+    decoder: IncrementalDecoder
+    matcher: StopMatcher | None
+
+
+class Engine:
+    """Continuous batching over one model.
+
+    Args:
+        runner: the compiled program; other engines and sessions may share it.
+        pool: blocks of the cache.
+        end_ids: token ids that end an answer unless ``ignore_eos``.
+    """
+
+    def __init__(
+        self, runner: "Runner", pool: "BlockPool", tokenizer: "Tokenizer", end_ids: frozenset[int]
+    ) -> None:
+        self._runner = runner
+        self._tokenizer = tokenizer
+        self._end_ids = end_ids
+        self._vocab_size = runner.program.vocab_size
+        # No more sequences than a step has logit rows: each may want one.
+        self._scheduler = Scheduler(
+            pool,
+            runner.max_tokens,
+            min(runner.max_seqs, runner.max_logit_rows),
+            runner.max_context,
+            self._vocab_size,
+        )
+        self._answers: dict[RequestId, _Answer] = {}
+
+    @property
+    def has_work(self) -> bool:
+        """Whether another ``step`` would do anything."""
+        return self._scheduler.has_work
+
+    def add(self, ids: list[int], params: "SamplingParams") -> RequestId:
+        """Queue a prompt. Raises RequestError and CapacityError as ``Scheduler.add`` does."""
+        stop_ids = frozenset(params.stop_token_ids)
+        if not params.ignore_eos:
+            stop_ids |= self._end_ids
+        request = Request(ids, params, params.max_tokens, stop_ids)
+        without_text = self._tokenizer.ids_without_text(self._vocab_size)
+        sampler = build(params, vocab_size=self._vocab_size, without_text=without_text)
+        seed = params.seed
+        if seed is None and not params.is_greedy:
+            seed = fresh_seed()
+        request_id = self._scheduler.add(request)
+        self._answers[request_id] = _Answer(
+            request=request,
+            sampler=sampler,
+            history=sampler.new_history(ids),
+            seed=seed,
+            decoder=IncrementalDecoder(self._tokenizer, ids),
+            matcher=StopMatcher(params.stop) if params.stop else None,
+        )
+        return request_id
+
+    def seed(self, request_id: RequestId) -> int | None:
+        """The seed of a request that has not finished, given or drawn; None when greedy."""
+        return self._answers[request_id].seed
+
+    def cancel(self, request_id: RequestId) -> bool:
+        """End a request; its Finished event comes with the next step. False if it is not here."""
+        return self._scheduler.cancel(request_id)
+
+    def step(self) -> list[Event]:
+        """Run one step, and return its events in order: for each request Token, then Finished.
+
+        Raises NumericalError, DeviceError, KeyboardInterrupt: then nothing of the step counts, and
+        the requests are still there.
+        """
+        scheduler = self._scheduler
+        plan = scheduler.plan()
+        sampled: dict[RequestId, Sampled] = {}
+        try:
+            if plan.chunks:
+                with self._runner as runner:
+                    runner.run(plan.rows())
+                    row = 0
+                    for chunk in plan.chunks:
+                        if chunk.wants_logits == "last":
+                            sampled[chunk.request.id] = self._sample(chunk.request, row)
+                            row += 1
+        except BaseException:
+            scheduler.abort()
+            raise
+        finished = scheduler.commit(plan, {key: drawn.id for key, drawn in sampled.items()})
+        ended = {event.request_id for event in finished}
+        events: list[Event] = []
+        for request_id, drawn in sampled.items():
+            events.append(self._token(request_id, drawn, request_id in ended))
+        for event in finished:
+            del self._answers[event.request_id]
+            events.append(event)
+        return events
+
+    def events(self) -> Iterator[Event]:
+        """Step until nothing is left. Closing the iterator cancels what is still running."""
+        try:
+            while self.has_work:
+                yield from self.step()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Cancel every request and give its blocks back."""
+        for request_id in list(self._answers):
+            self._scheduler.cancel(request_id)
+            del self._answers[request_id]
+
+    def _sample(self, request: Request, row: int) -> Sampled:
+        answer = self._answers[request.id]
+        greedy = self._runner.greedy(row)
+        if answer.sampler.is_plain_greedy and answer.sampler.allows(greedy):
+            return Sampled(greedy)
+        u = 0.0
+        if answer.seed is not None:
+            # One stream for a seed, whatever else runs: an answer is what it would be alone.
+            u = uniform(answer.seed, 0, len(request.sequence.tokens))
+        drawn = answer.sampler.sample(self._runner.logits(row), u, answer.history)
+        if answer.history is not None:
+            answer.history.observe(drawn.id)
+        return drawn
+
+    def _token(self, request_id: RequestId, drawn: Sampled, ended: bool) -> Token:
+        answer = self._answers[request_id]
+        text = ""
+        if drawn.id not in answer.request.stop_ids:
+            text = answer.decoder.push(drawn.id)
+        if ended:
+            text += answer.decoder.flush()
+        if answer.matcher is not None:
+            text, stopped = answer.matcher.push(text)
+            if stopped and not ended:
+                self._scheduler.finish(request_id, FinishReason.STOP, "a stop string was written")
+            elif ended and not stopped:
+                text += answer.matcher.flush()
+        return Token(request_id, drawn.id, text, drawn.logprob, drawn.top)
+
+
+def collect(engine: Engine, order: list[RequestId]) -> list[Generation]:
+    """Run an engine to its end and gather the answers to ``order``."""
+    answers = {request_id: engine._answers[request_id] for request_id in order}
+    tokens: dict[RequestId, list[Token]] = {request_id: [] for request_id in order}
+    ends: dict[RequestId, Finished] = {}
+    for event in engine.events():
+        if isinstance(event, Token):
+            tokens[event.request_id].append(event)
+        else:
+            ends[event.request_id] = event
+    return [_gather(answers[key], tokens[key], ends[key]) for key in order]
+
+
+def _gather(answer: _Answer, tokens: list[Token], end: Finished) -> Generation:
+    wants_logprobs = answer.request.params.logprobs is not None
+    return Generation(
+        text="".join(token.text for token in tokens),
+        ids=[token.id for token in tokens],
+        prompt_ids=list(answer.request.ids),
+        reason=end.reason,
+        usage=end.usage,
+        seed=answer.seed,
+        note=end.note,
+        logprobs=[token.logprob for token in tokens] if wants_logprobs else None,
+        top_logprobs=[token.top_logprobs for token in tokens] if wants_logprobs else None,
+    )
