@@ -160,8 +160,8 @@ def top_p(c: Candidates, p: float, whole: float | None = None) -> Candidates:
     """The fewest most likely candidates that have at least p of the mass together; at least one.
 
     A candidate stays when those before it have less than p (Holtzman et al. 2019,
-    arXiv:1904.09751). ``whole`` is the mass of the distribution whose head ``c`` is; None when ``c``
-    is all of it. When the head ends before p is reached, all of it comes back.
+    arXiv:1904.09751). ``whole`` is the mass of the distribution whose head ``c`` is; None when it
+    is the whole. When the head ends before p is reached, all of it comes back.
     """
     total = c.cumulative[-1] if whole is None else whole
     reached = int(np.searchsorted(c.cumulative, p * total, side="left"))
