@@ -215,7 +215,7 @@ class DecoderConfig:
                 f"{self.num_heads * self.head_dim:,} columns: expected at most {INT32_MAX:,}",
                 "num_attention_heads",
             )
-        object.__setattr__(self, "sources", MappingProxyType(dict(self.sources)))
+        object.__setattr__(self, "sources", dict(self.sources))
 
     def described(self) -> Iterator[tuple[str, object, str]]:
         """(Hugging Face name, value, source) of each field, RoPE's in their place."""

@@ -32,7 +32,9 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> np.ndarray:
     if rope.type == "linear":
         return inv_freq / np.float32(rope.factor)
     if rope.type == "llama3":
-        return _llama3(inv_freq, rope)
+        # Extreme settings give endless wavelengths; like torch, without a word.
+        with np.errstate(over="ignore"):
+            return _llama3(inv_freq, rope)
     return inv_freq
 
 

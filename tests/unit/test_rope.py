@@ -93,6 +93,14 @@ def test_llama3_follows_the_published_code(rope, head_dim):
     assert (np.abs(found - expected) <= LLAMA3_ROUNDINGS * EPSILON * plain).all()
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("theta", [1e-37, 1.0, 3e38])
+@pytest.mark.parametrize("low, context", [(1e-38, 2**31 - 1), (1e-38, 1), (1.0, 2**31 - 1)])
+def test_extreme_settings_stay_finite(theta, low, context):
+    inv_freq = inverse_frequencies(RopeConfig("llama3", theta, 3e38, low, 3e38, context), 16)
+    assert np.isfinite(inv_freq).all()
+
+
 @pytest.mark.parametrize("rope", [RopeConfig(), RopeConfig("linear", 1e4, 2.0), LLAMA31])
 def test_attention_is_not_scaled(rope):
     assert attention_scaling(rope) == 1.0
