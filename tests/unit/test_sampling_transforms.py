@@ -200,3 +200,19 @@ def test_history_copies_are_independent():
     twin.observe(5)
     assert seen.ids.tolist() == [1, 2] and seen.answer_counts.tolist() == [0, 1]
     assert twin.ids.tolist() == [1, 2, 5] and twin.answer_counts.tolist() == [0, 2, 1]
+
+
+def test_native_selection_is_the_same():
+    native = pytest.importorskip("kestrel._ops", reason="the extension is not built").top_candidates
+    random = np.random.default_rng(4)
+    for size in (1, 5, 300, 4096):
+        for logits in (
+            random.standard_normal(size).astype(np.float32),
+            random.integers(-4, 4, size).astype(np.float32) * np.float32(0.0 if size == 5 else 1),
+        ):
+            logits[random.random(size) < 0.05] = -np.inf
+            for k in {1, min(size, 50), size}:
+                expected = transforms.top_candidates(logits, k)
+                ids, values = native(logits, k)
+                assert list(ids) == expected.ids.tolist()
+                assert np.asarray(values).tobytes() == expected.logits.tobytes()
