@@ -75,8 +75,8 @@ class Tokenizer:
                 says. Text from a chat template has its special tokens already: False.
 
         Warns (UserWarning) when two BOS stand in front, and when characters are lost because the
-        vocabulary has nothing for them. Raises RequestError when ``text`` is no
-        str, or has half a surrogate pair, or is beyond the tokenizer.
+        vocabulary has nothing for them. Raises RequestError when ``text`` is no str or has half a
+        surrogate pair, TokenizerError when the library fails.
         """
         self._check_text(text)
         with _library(self._path, "cannot encode the prompt"):
