@@ -1,4 +1,4 @@
-"""Prints the shell script that the README's ```sh blocks make, one after the other, word for word."""
+"""Prints the shell script that the README's ```sh blocks make, in order, word for word."""
 
 import re
 from pathlib import Path

@@ -67,7 +67,10 @@ def attention_block(
 def mlp_block(
     r: "Recorder", config: "DecoderConfig", layer: "LayerWeights", x: "Value"
 ) -> "Value":
-    """x + down_proj(silu(gate_proj(h)) * up_proj(h)), h = norm(x) (Shazeer 2020, arXiv:2002.05202)."""
+    """x + down_proj(silu(gate_proj(h)) * up_proj(h)), h = norm(x).
+
+    SwiGLU: Shazeer 2020, arXiv:2002.05202.
+    """
     h = r.rms_norm(x, layer.post_norm, config.rms_norm_eps, "post_attention_layernorm")  # [N, C]
     gate, up = r.linears(
         h, [layer.gate_proj, layer.up_proj], ["mlp.gate_proj", "mlp.up_proj"]

@@ -1,1 +1,1 @@
-"""The recorded forward pass: values, commands, the recorder that writes them, and the memory plan."""
+"""The recorded forward pass: values, commands, the recorder and the memory plan."""

@@ -21,7 +21,7 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Plan:
-    """Arena offsets in bytes by ``id(value)``, and for each command whether threads meet before it."""
+    """Arena offsets in bytes by ``id(value)``; for each command, whether threads meet before it."""
 
     arena_bytes: int
     offsets: Mapping[int, int]

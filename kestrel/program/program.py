@@ -54,7 +54,8 @@ class Command:
         outputs = ", ".join(map(str, self.outputs))
         inputs = ", ".join(value.name for value in self.reads())
         attributes = ", ".join(f"{key}={value}" for key, value in self.attributes.items())
-        return f"{self.operation:16} {outputs} <- {inputs}" + (f"  ({attributes})" * bool(attributes))
+        line = f"{self.operation:16} {outputs} <- {inputs}"
+        return f"{line}  ({attributes})" if attributes else line
 
 
 @dataclass(frozen=True, eq=False)

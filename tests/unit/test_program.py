@@ -114,7 +114,7 @@ def test_a_tied_head_is_one_weight():
 
 
 def test_an_embedding_that_is_only_looked_up_is_not_read_whole():
-    # gate, up [20, 6] each, down [6, 20], head [10, 6], norm [6]; float32. The table is not counted.
+    # gate, up [20, 6] each, down [6, 20], head [10, 6], norm [6]; float32; not the table.
     assert record().weight_bytes() == 4 * (20 * 6 + 20 * 6 + 6 * 20 + 10 * 6 + 6)
 
 
@@ -128,7 +128,8 @@ def test_shapes_that_do_not_fit_are_refused_with_the_stage():
 
 def test_the_listing_shows_stage_operation_shape_and_barrier():
     listing = str(record())
-    assert re.search(r"\| layer\.down +linear +layer\.sum:F32\[N, 6\] <- layer\.act, d, embed", listing)
+    line = r"\| layer\.down +linear +layer\.sum:F32\[N, 6\] <- layer\.act, d, embed"
+    assert re.search(line, listing)
     assert re.search(r"arena [\d,]+ bytes, 7 barriers", listing)
 
 
