@@ -27,6 +27,7 @@ cdef class CpuExecutable:
     cdef CpuDevice device
     cdef list _keepalive
     cdef readonly int32_t max_tokens, max_seqs, max_logit_rows
+    cdef int _pid
     cdef bint submitted, waiting, computing, cancelled
     cdef int _pack(self, kst_cmd *c_cmd, command) except -1
     cdef void *_address(self, span, bint writable) except NULL

@@ -56,8 +56,7 @@ cdef class CpuBuffer:
         if self.c_data == MAP_FAILED:
             self.c_data = NULL
             raise errors.CapacityError(
-                f"the system refuses {nbytes:,} bytes of memory: lower the limits of the model "
-                "(context length, sequences, tokens per step)"
+                f"the system refuses {nbytes:,} bytes: lower the model's limits (kestrel.Limits)"
             )
         self.nbytes = nbytes
 
@@ -73,20 +72,16 @@ cdef class CpuBuffer:
 
     def read(self, Py_ssize_t offset, into):
         """Copy ``into.nbytes`` bytes at ``offset`` into a writable memoryview."""
-        self._range(offset, into.nbytes, into.cast("B"), reading=True)
+        into.cast("B")[:] = memoryview(self)[self._range(offset, into.nbytes)]
 
     def write(self, Py_ssize_t offset, data):
         """Copy the bytes of a memoryview in at ``offset``."""
-        self._range(offset, data.nbytes, data.cast("B"), reading=False)
+        memoryview(self)[self._range(offset, data.nbytes)] = data.cast("B")
 
-    def _range(self, Py_ssize_t offset, Py_ssize_t nbytes, other, reading):
+    def _range(self, Py_ssize_t offset, Py_ssize_t nbytes):
         if offset < 0 or nbytes > self.nbytes - offset:
             raise ValueError(f"bytes {offset} to {offset + nbytes} of a buffer of {self.nbytes}")
-        mine = memoryview(self)[offset:offset + nbytes]
-        if reading:
-            other[:] = mine
-        else:
-            mine[:] = other
+        return slice(offset, offset + nbytes)
 
 
 cdef class CpuDevice:
@@ -134,6 +129,7 @@ cdef class CpuExecutable:
 
     def __cinit__(self, CpuDevice device, commands, inputs):
         self.device, self._keepalive, self.count = device, [], len(commands)
+        self._pid = getpid()
         self.c_cmds = <kst_cmd *>calloc(max(self.count, 1), sizeof(kst_cmd))
         if self.c_cmds == NULL:
             raise errors.CapacityError(f"no memory for a program of {self.count} commands")
@@ -201,8 +197,7 @@ cdef class CpuExecutable:
     def submit(self, int32_t n_tokens, int32_t n_seqs, int32_t n_logit_rows):
         """Announce one step over the inputs; `wait` computes it.
 
-        Raises SessionBusyError while another step is under way, CapacityError for counts beyond
-        the arrays.
+        Raises SessionBusyError while another step is under way, CapacityError beyond the arrays.
         """
         if self.submitted:
             raise errors.SessionBusyError(
@@ -284,7 +279,12 @@ cdef class CpuExecutable:
             self.computing = False
 
     def cancel(self):
-        """Drop the step under way, from any thread: its `wait` raises DeviceError."""
+        """Drop the step under way, from any thread: its `wait` raises DeviceError.
+
+        In a forked child a step of the parent's is forgotten: no thread there waits for it.
+        """
+        if self._pid != getpid():
+            self._pid, self.waiting, self.computing = getpid(), False, False
         self.cancelled = self.submitted = self.waiting
         if self.computing:
             kst_run_cancel(self.device.c_pool)

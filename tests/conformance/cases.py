@@ -1,0 +1,299 @@
+"""The cases of the conformance suite: every operation over awkward shapes, from fixed seeds."""
+
+from __future__ import annotations
+
+import numpy as np
+from checkpoints import round_to
+from conformance.helpers import (
+    Case,
+    activation,
+    keys_and_values,
+    kv_cache,
+    output,
+    step_input,
+    tensor,
+)
+
+from kestrel import bounds
+from kestrel.bounds import KESTREL
+from kestrel.dtypes import Dtype
+from kestrel.program.values import Dim
+
+N, L = Dim.TOKENS, Dim.LOGIT_ROWS
+#: Below, at and above one and two vectors of 16 lanes, and a larger odd one.
+SIZES = (1, 2, 15, 16, 17, 31, 33, 97)
+DTYPES = ("F32", "F16", "BF16")
+
+
+def normal(seed: int, *shape: int) -> np.ndarray:
+    """float32 standard normal values."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def embed(dim: int, dtype: str, misaligned: int, rows: int = 5, vocab: int = 7) -> Case:
+    table = normal(dim, vocab, dim)
+    ids = np.random.default_rng(rows).integers(0, vocab, rows)
+    return Case(
+        f"{dim}-{dtype}+{misaligned}",
+        "embed",
+        (step_input("token_ids", N), tensor(table, dtype, misaligned)),
+        (output("y", N, dim),),
+        {"vocab": vocab, "dim": dim},
+        [bounds.exact(round_to(table, dtype)[ids])],
+        rows,
+        {"token_ids": ids},
+    )
+
+
+def rotary_embedding(half: int, scale: float, positions: list[int]) -> Case:
+    frequencies = (10000.0 ** (-np.arange(half) / half)).astype(np.float32)
+    at = np.array(positions, np.float32)[:, None]
+    angle = (at * frequencies).astype(np.float64)  # rounded to float32, as the contract says
+
+    def bounded(table: np.ndarray) -> bounds.Bounded:
+        # One rounding to float32, one product with the scale, rounded.
+        return table * np.float32(scale), np.abs(table * scale) * KESTREL.gamma(0, 2) + 2.0**-45
+
+    return Case(
+        f"{half}-x{scale}-{len(positions)}",
+        "rotary_embedding",
+        (step_input("positions", N), tensor(frequencies)),
+        (output("cos", N, half), output("sin", N, half)),
+        {"half": half, "scale": scale},
+        [bounded(np.cos(angle)), bounded(np.sin(angle))],
+        len(positions),
+        {"positions": np.array(positions)},
+    )
+
+
+def rms_norm(rows: int, dim: int, size: float = 1.0) -> Case:
+    x, weight, eps = size * normal(dim, rows, dim), 1 + normal(dim + 1, dim) / 8, 1e-5
+    x[0, :] = 0.0 if rows > 1 else x[0, :]
+    return Case(
+        f"{rows}x{dim}-size{size:g}",
+        "rms_norm",
+        (activation(x), tensor(weight)),
+        (output("y", N, dim),),
+        {"dim": dim, "eps": eps},
+        [bounds.rms_norm(x, weight, eps, KESTREL)],
+        rows,
+    )
+
+
+def linear(
+    rows: int,
+    width: int,
+    outs: tuple[int, ...],
+    dtypes: tuple[str, ...] = ("F32",) * 3,
+    misaligned: int = 0,
+    bias: bool = False,
+    residual: bool = False,
+    logit_rows: bool = False,
+) -> Case:
+    x = normal(width, rows, width)
+    weights = [normal(100 + i, out, width) for i, out in enumerate(outs)]
+    biases = [normal(200 + i, out) if bias and i != 1 else None for i, out in enumerate(outs)]
+    plus = normal(300, rows, outs[0]) if residual else None
+    expected = []
+    for weight, dtype, b in zip(weights, dtypes, biases):
+        value, bound = bounds.linear(x, round_to(weight, dtype), b, KESTREL)
+        if plus is not None:
+            value = value + plus
+            bound = bound + (np.abs(value) + bound) * KESTREL.gamma(0, 1)
+        expected.append((value, bound))
+    padding = (None,) * (3 - len(outs))
+    tensors = [tensor(w, d, misaligned) for w, d in zip(weights, dtypes)]
+    axis = L if logit_rows else N
+    flags = "b" * bias + "r" * residual + "l" * logit_rows
+    return Case(
+        f"{rows}x{width}-{outs}-{dtypes[: len(outs)]}+{misaligned}{flags}".replace(" ", ""),
+        "linear",
+        (
+            activation(x),
+            *tensors,
+            *padding,
+            *(None if b is None else tensor(b) for b in biases),
+            *padding,
+            None if plus is None else activation(plus),
+        ),
+        tuple(output(f"y{i}", axis, out) for i, out in enumerate(outs)),
+        {"in_features": width, "weights": len(outs), "out_features": outs},
+        expected,
+        rows,
+    )
+
+
+def rope(rows: int, heads: int, kv_heads: int, head_dim: int) -> Case:
+    q, k = normal(1, rows, heads * head_dim), normal(2, rows, kv_heads * head_dim)
+    angle = normal(3, rows, head_dim // 2)
+    cos, sin = np.cos(angle), np.sin(angle)
+    return Case(
+        f"{rows}-{heads}/{kv_heads}x{head_dim}",
+        "rope",
+        (activation(q), activation(k), activation(cos), activation(sin)),
+        (output("q", N, heads * head_dim), output("k", N, kv_heads * head_dim)),
+        {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim},
+        [
+            bounds.rope(q, cos, sin, heads, KESTREL),
+            bounds.rope(k, cos, sin, kv_heads, KESTREL),
+        ],
+        rows,
+    )
+
+
+def attention(
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    sequences: list[tuple[int, int]],
+    dtype: str = "F32",
+    bounded: bool = True,
+) -> Case:
+    """``sequences``: (context, new tokens) of each; blocks lie scattered in the cache.
+
+    ``bounded=False`` leaves the expected values out: a long context makes them slow.
+    """
+    rng = np.random.default_rng(head_dim)
+    lengths = [-(-context // 16) for context, _ in sequences]
+    order = rng.permutation(sum(lengths)) + 1  # block 0 belongs to nobody
+    cache = kv_cache(len(order) + 1, kv_heads, head_dim, dtype)
+    keys, values = keys_and_values(cache)
+    tables = np.zeros((len(sequences), max(lengths)), np.int32)
+    rounded = {"F32": np.float32, "F16": np.float16}[dtype]
+    queries, results, positions, start = [], [], [], 0
+    for s, (context, new) in enumerate(sequences):
+        blocks = order[start : start + lengths[s]]
+        start += lengths[s]
+        tables[s, : len(blocks)] = blocks
+        q = normal(10 + s, context, heads * head_dim)
+        k, v = (normal(20 + 10 * i + s, context, kv_heads * head_dim) for i in range(2))
+        for kept, view, axes in ((k, keys, (1, 2, 0)), (v, values, (1, 0, 2))):
+            padded = np.full((lengths[s] * 16, kv_heads, head_dim), np.nan, np.float32)
+            padded[:context] = kept.reshape(context, kv_heads, head_dim)  # behind lies NaN
+            parts = padded.reshape(-1, 16, kv_heads, head_dim)
+            view[blocks] = parts.transpose(0, *(axis + 1 for axis in axes)).astype(rounded)
+        queries.append(q[context - new :])
+        if bounded:
+            k, v = k.astype(rounded), v.astype(rounded)
+            parts = bounds.attention(q, k, v, heads, kv_heads, KESTREL)
+            results.append([part[context - new :] for part in parts])
+        positions += range(context - new, context)
+    new = [n for _, n in sequences]
+    return Case(
+        f"{heads}/{kv_heads}x{head_dim}-{dtype}-" + "+".join(f"{c}:{n}" for c, n in sequences),
+        "attention",
+        (activation(np.concatenate(queries)), cache),
+        (output("y", N, heads * head_dim),),
+        {
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "cache_dtype": Dtype(dtype),
+            "scale": float(np.float32(head_dim**-0.5)),
+        },
+        [tuple(np.concatenate(parts) for parts in zip(*results))] if bounded else [],
+        len(positions),
+        {
+            "positions": np.array(positions),
+            "seq_start": np.concatenate([[0], np.cumsum(new)]),
+            "context_len": np.array([context for context, _ in sequences]),
+            "block_table": tables,
+        },
+    )
+
+
+def swiglu(rows: int, dim: int) -> Case:
+    gate, up = 4 * normal(1, rows, dim), normal(2, rows, dim)
+    edges = np.array([0.0, -0.0, 88.7, -88.7, 200.0, -200.0, -1e30, 3e38], np.float32)
+    gate.flat[: len(edges)] = edges[: gate.size]
+    return Case(
+        f"{rows}x{dim}",
+        "swiglu",
+        (activation(gate), activation(up)),
+        (output("y", N, dim),),
+        {"dim": dim},
+        [bounds.swiglu(gate, up, KESTREL)],
+        rows,
+    )
+
+
+def add(rows: int, dim: int) -> Case:
+    a, b = normal(1, rows, dim), normal(2, rows, dim)
+    expected = [bounds.residual(a, b, KESTREL)]
+    inputs = (activation(a), activation(b))
+    return Case(f"{rows}x{dim}", "add", inputs, (output("y", N, dim),), {"dim": dim}, expected, rows)
+
+
+def copy(rows: int, dim: int) -> Case:
+    x = normal(1, rows, dim)
+    outputs, expected = (output("y", N, dim),), [bounds.exact(x)]
+    return Case(f"{rows}x{dim}", "copy", (activation(x),), outputs, {"dim": dim}, expected, rows)
+
+
+def gather_rows(tokens: int, dim: int, rows: list[int]) -> Case:
+    x = normal(1, tokens, dim)
+    return Case(
+        f"{tokens}x{dim}-{len(rows)}",
+        "gather_rows",
+        (activation(x), step_input("logit_rows", L)),
+        (output("y", L, dim),),
+        {"dim": dim},
+        [bounds.exact(x[rows])],
+        len(rows),
+        {"logit_rows": np.array(rows)},
+    )
+
+
+def argmax(vocab: int) -> Case:
+    """Rows: plain, a tie (the lower index wins), all equal, all negative, NaN, +inf, -inf."""
+    logits = normal(vocab, 7, vocab)
+    logits[1, [vocab // 3, vocab - 1]] = 9.0
+    logits[2] = -1.5
+    logits[3] = -np.abs(logits[3]) - 1
+    for row, value in ((4, np.nan), (5, np.inf), (6, -np.inf)):
+        logits[row, vocab // 2] = value
+    expected = [int(np.argmax(row)) for row in logits[:4]] + [-1, -1, -1]
+    return Case(
+        str(vocab),
+        "argmax",
+        (activation(logits),),
+        (output("y", L, dtype=Dtype.I32),),
+        {"vocab": vocab},
+        [bounds.exact(np.array(expected))],
+        7,
+    )
+
+
+def every_case() -> list[Case]:
+    """All cases, about two hundred; made anew on each call, as running one writes its cache."""
+    cases: list[Case] = []
+    for size in SIZES:
+        cases += [add(3, size), copy(3, size), swiglu(3, size), argmax(size), rms_norm(3, size)]
+        cases += [gather_rows(6, size, [5, 0, 3]), linear(2, size, (size,))]
+        cases += [embed(size, dtype, 0) for dtype in DTYPES]
+        cases += [linear(3, size, (5,), (dtype,), bias=True) for dtype in DTYPES]
+        cases += [linear(1, 40, (size,), (dtype,), residual=True) for dtype in DTYPES]
+        cases += [linear(size, 24, (7,), ("BF16",), bias=True, residual=True)]
+        cases += [rotary_embedding(size, 1.0, [0, 1, 1857, 32767, 131071])]
+        cases += [rope(size, 2, 1, 6), rope(2, 3, 3, 2 * size)]
+        cases += [attention(2, 1, size, [(5, 5)]), attention(2, 2, 8, [(size, min(size, 3))])]
+    for misaligned in (1, 2, 6):
+        cases += [embed(33, dtype, misaligned) for dtype in DTYPES]
+        cases += [linear(rows, 33, (9,), (d,), misaligned) for rows in (1, 5) for d in DTYPES]
+    # Past the kernels' block sizes in every direction, for each format.
+    cases += [linear(rows, 1041, (21,), (d,)) for rows in (1, 6) for d in DTYPES]
+    cases += [linear(131, 515, (19,), (d,), residual=True) for d in DTYPES]
+    # q, k and v share x; formats may differ.
+    cases += [linear(5, 48, (18, 6, 6), (d,) * 3, bias=True) for d in DTYPES]
+    cases += [linear(2, 31, (17, 9), ("F32", "BF16"), 2), linear(4, 33, (5, 6, 7), DTYPES, 6)]
+    cases += [linear(3, 24, (40,), ("BF16",), logit_rows=True)]
+    cases += [rms_norm(2, 64, 1e4), rms_norm(2, 64, 1e-6), rms_norm(1, 1025)]
+    cases += [rotary_embedding(16, 1.25, list(range(17)))]
+    # Grouped queries, contexts around a block and around an attention chunk, a chunk of a prompt,
+    # sequences together.
+    cases += [attention(6, 3, 8, [(context, 2)]) for context in (255, 256, 257, 300, 513)]
+    cases += [attention(6, 2, 10, [(37, 20)]), attention(8, 1, 64, [(20, 20)])]
+    for dtype in ("F32", "F16"):
+        cases += [attention(6, 3, 12, [(33, 33), (1, 1), (300, 1), (40, 7)], dtype)]
+        cases += [attention(4, 2, 33, [(17, 4), (270, 2)], dtype)]
+    return cases
