@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import operator
 import os
-import threading
 from collections.abc import Iterator, Sequence as AbstractSequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Union, overload
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Union, overload
 from kestrel.backends import open_backend
 from kestrel.cache.block_pool import BlockPool
 from kestrel.cache.paged_cache import BLOCK_SIZE, PagedCache, kv_dtype, plan_capacity
+from kestrel.cache.sequence import Sequence
 from kestrel.checkpoint.checkpoint import Checkpoint
 from kestrel.engine.engine import Engine, Generation, collect
 from kestrel.engine.runner import Runner
-from kestrel.engine.scoring import score, trace
-from kestrel.errors import RequestError
+from kestrel.engine.scoring import check_prompt, score, trace
+from kestrel.errors import BackendError, RequestError
 from kestrel.generation import default_params, end_token_ids
 from kestrel.models import family_for
 from kestrel.models.config import Limits
@@ -24,13 +25,14 @@ from kestrel.models.weights import bind
 from kestrel.program.recorder import Recorder
 from kestrel.program.trace import Trace, TraceSpec
 from kestrel.program.values import Dim
+from kestrel.sampling.params import SamplingParams
 from kestrel.session import Session
 from kestrel.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from kestrel.backends.base import Backend
     from kestrel.engine.request import Event
-    from kestrel.sampling.params import SamplingParams
+    from kestrel.program.program import Program
 
 __all__ = ["DEMO_MODEL", "Generation", "Model", "Prompt", "load"]
 
@@ -106,64 +108,70 @@ class Model:
         self.cache = PagedCache(backend, self.config, capacity.num_blocks, dtype)
         self.pool = BlockPool(capacity.num_blocks, BLOCK_SIZE)
         self.notes = [*checkpoint.notes, *notes, *capacity.notes]
-        rows = limits.max_logit_rows or min(limits.max_seqs, limits.max_tokens)
-        self._runner = self._compile(limits.max_tokens, rows)
+        self._runner = self._compile(
+            limits.max_tokens, limits.max_logit_rows or limits.max_seqs
+        )
         self._scoring: Runner | None = None
-        self._scoring_lock = threading.Lock()
 
     # -- what users call -------------------------------------------------------------------
 
     def session(self) -> Session:
         """A new, empty sequence over this model, to be driven step by step."""
-        return Session(self._runner, self.pool)
+        self._check_open()
+        return Session(self._runner, Sequence(self.pool))
 
     @overload
-    def generate(self, prompt: str, params: "SamplingParams | None" = None) -> Generation: ...
+    def generate(self, prompt: str, params: SamplingParams | None = None) -> Generation: ...
     @overload
     def generate(
-        self, prompt: AbstractSequence[Prompt], params: "SamplingParams | None" = None
+        self,
+        prompt: AbstractSequence[Prompt],
+        params: SamplingParams | AbstractSequence[SamplingParams] | None = None,
     ) -> list[Generation]: ...
 
     def generate(self, prompt, params=None):
         """Continue one prompt (text or ids), or each of a list of them, batched continuously.
 
-        ``params`` default to the checkpoint's own (``defaults``). Prompts of one call with the
-        same seed draw the same numbers, so each answer is what it would be alone.
-        Raises RequestError for an empty prompt, one that does not fit the context, or ids outside
-        the vocabulary; CapacityError when the cache cannot hold one of them.
-        """
-        prompts = _prompt_list(prompt)
-        engine = self._engine()
-        order = [engine.add(self.encode(each), params or self.defaults) for each in prompts]
-        answers = collect(engine, order)
-        return answers[0] if _is_single(prompt) else answers
+        ``params`` are for all prompts, or a list with those of each; None takes the checkpoint's
+        own (``defaults``). Prompts of one call with the same seed draw the same numbers, so each
+        answer is what it would be alone.
 
-    def stream(
-        self, prompt: Prompt, params: "SamplingParams | None" = None
-    ) -> Iterator["Event"]:
+        Raises RequestError for an empty prompt, one that does not fit the context, ids outside
+        the vocabulary, or options that leave no token; CapacityError when the cache cannot hold
+        one of them; NumericalError when logits are not finite.
+        """
+        prompts, is_single = _prompts(prompt)
+        engine = self._engine()
+        options = self._params(params, len(prompts))
+        order = [engine.add(self.encode(each), p) for each, p in zip(prompts, options)]
+        answers = collect(engine, order)
+        return answers[0] if is_single else answers
+
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator["Event"]:
         """Yield a Token event for each token as it comes, then one Finished event.
 
         Checks the prompt at once, before the first event is asked for. Raises as ``generate``.
         Closing the iterator early gives the request's blocks back.
         """
         engine = self._engine()
-        engine.add(self.encode(prompt), params or self.defaults)
+        engine.add(self.encode(prompt), *self._params(params, 1))
         return engine.events()
 
     def score(self, prompt: Prompt) -> list[float]:
         """Natural-log probability of each token given those before it: one less than tokens."""
+        self._check_open()
         ids = self.encode(prompt)
         if len(ids) < 2:
             raise RequestError(f"score: expected at least 2 tokens, found {len(ids)}")
-        with self._scoring_lock:
-            if self._scoring is None:
-                self._scoring = self._compile(_SCORING_ROWS, _SCORING_ROWS)
-            return score(self._scoring, self.pool, ids)
+        if self._scoring is None:
+            # Two threads may both compile it; one of the two is then used.
+            self._scoring = self._compile(_SCORING_ROWS, _SCORING_ROWS)
+        return score(self._scoring, self.pool, ids)
 
     def trace(
         self,
         prompt: Prompt | AbstractSequence[Prompt],
-        stages: AbstractSequence[str] = ("*",),
+        stages: str | AbstractSequence[str] = "*",
         chunk: int | None = None,
     ) -> Trace | list[Trace]:
         """Run a prompt, or a list of them as one batch, and keep what the stages computed.
@@ -173,29 +181,48 @@ class Model:
         Args:
             stages: shell patterns over Hugging Face names, such as ``model.layers.*.mlp.*``.
             chunk: most tokens of one sequence in a step; None takes what fits. Changes no bit.
+
+        Raises RequestError as ``generate``, and when no stage matches.
         """
-        sequences = [self.encode(each) for each in _prompt_list(prompt)]
-        longest = max(map(len, sequences))
+        self._check_open()
+        prompts, is_single = _prompts(prompt)
+        patterns = (stages,) if isinstance(stages, str) else tuple(stages)
+        if chunk is not None and not (isinstance(chunk, int) and chunk >= 1):
+            raise RequestError(f"trace: chunk: expected an integer of at least 1, found {chunk!r}")
+        sequences = [self.encode(each) for each in prompts]
+        for ids in sequences:
+            check_prompt(self._runner, ids)
         rows = min(sum(map(len, sequences)), self.limits.max_tokens)
-        runner = self._compile(rows, rows, TraceSpec(tuple(stages)))
+        runner = self._compile(rows, rows, TraceSpec(patterns))
         if not runner.executable.taps:
             raise RequestError(
-                f"trace: no stage matches {', '.join(stages)}; str(model.program) lists the stages"
+                f"trace: no stage matches {', '.join(patterns)}; print(model.program) lists them"
             )
-        traces = trace(runner, self.pool, sequences, min(chunk or longest, longest))
-        return traces[0] if _is_single(prompt) else traces
+        traces = trace(runner, self.pool, sequences, chunk or rows)
+        return traces[0] if is_single else traces
 
     @property
-    def program(self):
+    def program(self) -> "Program":
         """The recorded forward pass; ``print(model.program)`` lists it."""
         return self._runner.program
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """Token ids of a prompt: text is encoded as the tokenizer's post-processor says."""
-        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        """Token ids of a prompt: text is encoded as the tokenizer's post-processor says.
+
+        Raises RequestError when it is neither text nor integers.
+        """
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt)
+        try:
+            return list(map(operator.index, prompt))
+        except TypeError:
+            raise RequestError(
+                f"prompt: expected text or a list of token ids, found {prompt!r:.80}"
+            ) from None
 
     def close(self) -> None:
-        """Stop the backend's threads; the model is not to be used afterwards."""
+        """Stop the backend's threads; whatever is asked of the model then gives a BackendError."""
+        self._runner.closed = True
         self.backend.close()
 
     def __enter__(self) -> "Model":
@@ -204,10 +231,29 @@ class Model:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def __reduce__(self) -> None:
+        raise TypeError("a Model holds threads and mapped files: load it in each process instead")
+
     # -- machinery -------------------------------------------------------------------------
 
+    def _check_open(self) -> None:
+        if self._runner.closed:
+            raise BackendError("the model was closed: load it again")
+
     def _engine(self) -> Engine:
+        self._check_open()
         return Engine(self._runner, self.pool, self.tokenizer, frozenset(self.end_ids))
+
+    def _params(self, params: object, count: int) -> list[SamplingParams]:
+        """The options of each of ``count`` prompts."""
+        if params is None or isinstance(params, SamplingParams):
+            return [params or self.defaults] * count
+        options = list(params) if isinstance(params, (list, tuple)) else [params]
+        if any(not isinstance(each, SamplingParams) for each in options):
+            raise RequestError(f"params: expected SamplingParams, found {params!r:.80}")
+        if len(options) != count:
+            raise RequestError(f"params: expected one for each of {count}, found {len(options)}")
+        return options
 
     def _compile(self, tokens: int, logit_rows: int, spec: TraceSpec | None = None) -> Runner:
         maxima = {
@@ -220,14 +266,16 @@ class Model:
         return Runner(program, self.backend.compile(program), self.pool, self.context_limit)
 
 
-def _is_single(prompt: object) -> bool:
-    return isinstance(prompt, str) or (bool(prompt) and isinstance(prompt[0], int))
-
-
-def _prompt_list(prompt: object) -> list[Prompt]:
-    if _is_single(prompt):
-        return [prompt]
-    prompts = list(prompt)
-    if not prompts:
-        raise RequestError("no prompt: expected text, token ids, or a list of at least one of them")
-    return prompts
+def _prompts(prompt: object) -> tuple[list[Prompt], bool]:
+    """Prompts as a list, and whether it was a single one: text, or ids."""
+    if isinstance(prompt, str):
+        return [prompt], True
+    if hasattr(prompt, "tolist"):  # an array of ids
+        prompt = prompt.tolist()
+    if not isinstance(prompt, (list, tuple)) or not prompt:
+        raise RequestError(
+            "prompt: expected text, token ids, or a list of at least one of them, found "
+            f"{prompt!r:.80}"
+        )
+    is_single = not isinstance(prompt[0], (str, list, tuple)) and not hasattr(prompt[0], "tolist")
+    return [prompt] if is_single else list(prompt), is_single

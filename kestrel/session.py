@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kestrel.cache.sequence import Sequence
 from kestrel.engine.step import check_ids
 from kestrel.errors import RequestError, SessionBusyError
 
 if TYPE_CHECKING:
     import numpy
 
-    from kestrel.cache.block_pool import BlockPool
+    from kestrel.cache.sequence import Sequence
     from kestrel.engine.runner import Runner
 
 __all__ = ["Session"]
 
 
 class Session:
-    """Tokens and their cached keys and values. Many sessions share one model, each one thread.
+    """Tokens and their cached keys and values; made by ``Model.session``.
 
-    When a call raises, also KeyboardInterrupt in the middle of a prefill, the session has the
-    tokens that it had before.
+    Many sessions share one model, each used by one thread at a time. When a call raises, also
+    KeyboardInterrupt in the middle of a prefill, the session has the tokens that it had before.
     """
 
-    def __init__(self, runner: "Runner", pool: "BlockPool") -> None:
+    def __init__(self, runner: "Runner", sequence: "Sequence") -> None:
         self._runner = runner
-        self._pool = pool
-        self._busy = threading.Lock()
-        self._start(Sequence(pool))
-
-    def _start(self, sequence: Sequence) -> None:
         self._sequence = sequence
+        self._busy = threading.Lock()
         # The blocks go back to the pool with the session, also when nobody closes it.
-        self._release = weakref.finalize(self, sequence.release)
-        self._release.atexit = False
+        weakref.finalize(self, sequence.release).atexit = False
 
     def __len__(self) -> int:
         return len(self._sequence.tokens)
@@ -58,27 +52,32 @@ class Session:
 
         ``chunk`` is the most tokens in one step (default: Limits.max_tokens); it changes no bit.
         Raises RequestError for no ids, ids outside the vocabulary, or more than fit the context;
-        CapacityError when the cache is full; SessionBusyError when another thread is inside.
+        CapacityError when the cache is full; NumericalError when logits are not finite;
+        SessionBusyError when another thread is inside.
         """
-        ids = list(ids)
+        try:
+            ids = list(map(operator.index, ids))
+        except TypeError:
+            raise RequestError(
+                f"token ids: expected integers, found {ids!r:.80}; model.encode makes them of text"
+            ) from None
+        if not ids:
+            raise RequestError("no token ids: give at least one, so that there are logits")
         if chunk is not None and not (isinstance(chunk, int) and chunk >= 1):
             raise RequestError(f"chunk: expected an integer of at least 1, found {chunk!r}")
         with self._entered():
-            self._check(ids)
+            check_ids(ids, self._runner.program.vocab_size, len(self))
+            self._check_room(ids)
             return self._extend(ids, chunk)
 
     def decode(self, token: int) -> "numpy.ndarray":
         """Append one token and return the logits after it: float32 [V]. Raises as ``prefill``."""
-        with self._entered():
-            self._check([token])
-            return self._extend([token], None)
+        return self.prefill((token,))
 
     def fork(self) -> "Session":
         """A session with the same tokens that shares the cached blocks."""
         with self._entered():
-            other = Session(self._runner, self._pool)
-            other._start(self._sequence.fork())
-            return other
+            return Session(self._runner, self._sequence.fork())
 
     def truncate(self, length: int) -> None:
         """Keep the first ``length`` tokens. Raises RequestError outside 0 to len(session)."""
@@ -93,50 +92,49 @@ class Session:
         """Forget all tokens; full blocks stay findable as cached prefixes."""
         self.truncate(0)
 
+    def __reduce__(self) -> None:
+        raise TypeError("a Session lives in its model's cache: fork() copies it, pickle cannot")
+
     # -- machinery -------------------------------------------------------------------------
 
-    @contextmanager
-    def _entered(self) -> Iterator[None]:
-        if not self._busy.acquire(blocking=False):
+    def _entered(self) -> threading.Lock:
+        """The lock to work under. Two threads that come at the same instant do wait, in order.
+
+        Handed out to a ``with``, because Ctrl-C can fall behind an ``acquire`` of our own.
+        """
+        if self._busy.locked():
             raise SessionBusyError(
                 "this session is at work in another thread: give each thread a session of its own"
             )
-        try:
-            yield
-        finally:
-            self._busy.release()
+        return self._busy
 
-    def _check(self, ids: list[int]) -> None:
-        for token in ids:
-            if isinstance(token, bool) or not hasattr(token, "__index__"):
-                raise RequestError(f"token ids: expected integers, found {token!r}")
-        if not ids:
-            raise RequestError("no token ids: give at least one, so that there are logits")
-        check_ids(ids, self._runner.program.vocab_size, len(self))
-        if len(self) + len(ids) > self.context_limit:
+    def _check_room(self, ids: list[int]) -> None:
+        total = len(self) + len(ids)
+        if total > self.context_limit:
             raise RequestError(
-                f"{len(ids)} tokens after the {len(self)} already there make {len(self) + len(ids)}: "
-                f"the context limit is {self.context_limit} tokens; nothing was cut or computed"
+                f"{len(ids)} tokens after the {len(self)} already there make {total}: the context "
+                f"limit is {self.context_limit} tokens; nothing was cut or computed"
             )
 
     def _extend(self, ids: list[int], chunk: int | None) -> "numpy.ndarray":
         sequence, runner = self._sequence, self._runner
-        before = len(sequence.tokens)
+        tokens = sequence.tokens
+        before = len(tokens)
         chunk = min(chunk or runner.max_tokens, runner.max_tokens)
-        sequence.tokens.extend(ids)
         try:
+            tokens.extend(ids)
             if not sequence.blocks:
                 sequence.adopt_prefix()
-            sequence.reserve(len(sequence.tokens) - sequence.computed)
+            sequence.reserve(len(tokens) - sequence.computed)
             while True:
+                length = min(chunk, len(tokens) - sequence.computed)
+                is_last = sequence.computed + length == len(tokens)
                 # Another thread may take its turn between two chunks, not within one.
-                with runner:
-                    length = min(chunk, len(sequence.tokens) - sequence.computed)
-                    last = sequence.computed + length == len(sequence.tokens)
-                    wants = "last" if last else "none"
-                    runner.run([(sequence, sequence.computed, length, wants)])
+                with runner.turn:
+                    row = (sequence, sequence.computed, length, "last" if is_last else "none")
+                    runner.run((row,))
                     sequence.advance(length)
-                    if last:
+                    if is_last:
                         return runner.logits(0).copy()
         except BaseException:
             sequence.truncate(before)

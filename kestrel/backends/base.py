@@ -75,6 +75,9 @@ class Executable(Protocol):
     def wait(self) -> None:
         """Finish the step. Raises DeviceError with command and stage; lets signals in."""
 
+    def cancel(self) -> None:
+        """Drop the step under way, if any, from any thread; in a forked child its parent's, too."""
+
 
 class Backend(Protocol):
     """A device. Loaded weights and compiled programs may be shared by threads."""

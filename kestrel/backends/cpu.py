@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy
 
 from kestrel.backends.base import BackendInfo
-from kestrel.backends.host import make_step_inputs
+from kestrel.backends.host import check_finite, make_step_inputs
 from kestrel.dtypes import WEIGHT_DTYPES, Dtype
-from kestrel.errors import NumericalError, UnsupportedOperationError
+from kestrel.errors import UnsupportedOperationError
 from kestrel.processors import processor_name, processors
 from kestrel.program.plan import plan
 from kestrel.program.values import Dim, Storage, Value
@@ -136,13 +136,7 @@ class CpuExecutable:
         for value in command.outputs:
             if value.storage is Storage.CACHE or value.dtype is not Dtype.F32:
                 continue
-            bad = ~numpy.isfinite(self._array(value)[: sizes[command.rows]])
-            if bad.any():
-                row, column = numpy.argwhere(bad)[0]
-                raise NumericalError(
-                    f"{value.name}: {int(bad.sum())} values that are not finite, the first in row "
-                    f"{row} of the step, column {column}; every stage before it was finite"
-                )
+            check_finite(value.name, self._array(value)[: sizes[command.rows]])
 
 
 def _typed_values(command: "Command") -> list[Value]:
@@ -222,7 +216,6 @@ class CpuBackend:
                 "build": f"{', '.join(build['isas'])} {build['options']}".rstrip(),
             },
         )
-        self._adopted: dict[int, tuple["TensorView", Span]] = {}
 
     def allocate(self, nbytes: int) -> "CpuBuffer":
         """Zeroed memory aligned to a page; what is never touched costs nothing."""
@@ -230,10 +223,8 @@ class CpuBackend:
 
     def adopt(self, tensor: "TensorView") -> Span:
         """A matrix where it lies, aligned or not; a vector as an aligned float32 copy."""
-        if id(tensor) not in self._adopted:
-            data = tensor.data if len(tensor.shape) > 1 else tensor.to_numpy_f32()
-            self._adopted[id(tensor)] = tensor, Span(data, 0, data.nbytes)
-        return self._adopted[id(tensor)][1]
+        data = tensor.data if len(tensor.shape) > 1 else tensor.to_numpy_f32()
+        return Span(data, 0, data.nbytes)
 
     def compile(self, program: "Program") -> CpuExecutable:
         """Pack a program. Raises UnsupportedOperationError naming stage, operation and dtype."""
@@ -241,5 +232,4 @@ class CpuBackend:
 
     def close(self) -> None:
         """End the worker threads; executables of this backend then raise BackendError."""
-        self._adopted.clear()
         self.device.close()

@@ -1,4 +1,4 @@
-"""What the backends that live in host memory share: step arrays and output arrays."""
+"""What the backends that live in host memory share: step arrays, output arrays, eager checks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import numpy
 
 from kestrel.backends.base import StepInputs
 from kestrel.dtypes import Dtype
+from kestrel.errors import NumericalError
 from kestrel.program.program import Program
 from kestrel.program.values import Dim, Value
 
-__all__ = ["HostBuffer", "host_array", "make_step_inputs"]
+__all__ = ["HostBuffer", "check_finite", "host_array", "make_step_inputs"]
 
 _NUMPY = {Dtype.F32: numpy.float32, Dtype.F16: numpy.float16, Dtype.I32: numpy.int32}
 
@@ -50,3 +51,14 @@ def make_step_inputs(program: Program) -> StepInputs:
         block_table=numpy.zeros((s, program.max_blocks), dtype=numpy.int32),
         logit_rows=numpy.zeros(rows, dtype=numpy.int32),
     )
+
+
+def check_finite(name: str, values: "numpy.ndarray") -> None:
+    """Raise NumericalError with the name and the first place unless all [M, width] are finite."""
+    bad = ~numpy.isfinite(values)
+    if bad.any():
+        row, column = numpy.argwhere(bad)[0]
+        raise NumericalError(
+            f"{name}: {int(bad.sum())} values that are not finite, the first in row {row} of the "
+            f"step, column {column}; every stage before it was finite"
+        )

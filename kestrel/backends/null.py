@@ -38,6 +38,10 @@ class NullExecutable:
         """Finish it."""
         self._busy = False
 
+    def cancel(self) -> None:
+        """Drop it."""
+        self._busy = False
+
 
 class NullBackend:
     """See the module's first line."""

@@ -12,11 +12,12 @@ import numpy
 from numpy import float32, float64
 
 from kestrel.backends.base import BackendInfo, StepInputs
-from kestrel.backends.host import HostBuffer, host_array, make_step_inputs
+from kestrel.backends.host import HostBuffer, check_finite, host_array, make_step_inputs
 from kestrel.cache.paged_cache import BLOCK_SIZE
 from kestrel.dtypes import Dtype
 from kestrel.errors import SessionBusyError, UnsupportedOperationError
 from kestrel.program.values import Dim, Storage, Value
+from kestrel.runtime import settings
 
 if TYPE_CHECKING:
     from kestrel.checkpoint.safetensors_file import TensorView
@@ -164,11 +165,14 @@ def _cache_views(command, cache):
 class ReferenceExecutable:
     """Runs the commands in order. Step through ``wait`` with a debugger to watch a token made."""
 
-    def __init__(self, program: "Program", weights: dict[int, "numpy.ndarray"]) -> None:
+    def __init__(
+        self, program: "Program", weights: dict[int, "numpy.ndarray"], eager: bool
+    ) -> None:
         maxima = dict(program.maxima)
         self.inputs: StepInputs = make_step_inputs(program)
         self.n_seqs = 0
         self._program = program
+        self._eager = eager
         self._arrays = dict(weights)  # id(Value) -> array
         for value in (program.logits, program.greedy, *program.taps.values()):
             self._arrays[id(value)] = host_array(value, maxima)
@@ -185,13 +189,17 @@ class ReferenceExecutable:
         self._sizes = {Dim.TOKENS: n_tokens, Dim.SEQUENCES: n_seqs, Dim.LOGIT_ROWS: n_logit_rows}
 
     def wait(self) -> None:
-        """Run every command."""
+        """Run every command. Raises NumericalError in eager mode (KESTREL_EAGER=1)."""
         sizes, scratch = self._sizes, {}
         try:
             for command in self._program.commands:
                 self._run(command, sizes, scratch)
         finally:
             self._sizes = None
+
+    def cancel(self) -> None:
+        """Drop a step that was announced."""
+        self._sizes = None
 
     def _run(self, command: "Command", sizes: dict[Dim, int], scratch: dict[int, object]) -> None:
         inputs = [self._read(value, sizes, scratch) for value in command.inputs]
@@ -204,6 +212,8 @@ class ReferenceExecutable:
                 self._arrays[id(value)][: sizes[value.shape[0]]] = result
             elif value.storage is Storage.SCRATCH:
                 scratch[id(value)] = numpy.asarray(result, dtype=float32)
+                if self._eager:
+                    check_finite(value.name, scratch[id(value)])
 
     def _read(self, value: Value | None, sizes: dict[Dim, int], scratch: dict[int, object]):
         if value is None:
@@ -232,7 +242,9 @@ class ReferenceBackend:
         return HostBuffer(nbytes)
 
     def adopt(self, tensor: "TensorView") -> "numpy.ndarray":
-        """The tensor widened to float32: a copy, kept for the next program."""
+        """The tensor widened to float32: a copy; a matrix's is kept for the next program."""
+        if len(tensor.shape) == 1:
+            return tensor.to_numpy_f32()
         if id(tensor) not in self._adopted:
             self._adopted[id(tensor)] = (tensor, tensor.to_numpy_f32())
         return self._adopted[id(tensor)][1]
@@ -250,7 +262,7 @@ class ReferenceBackend:
             for value in program.values()
             if value.storage is Storage.WEIGHT
         }
-        return ReferenceExecutable(program, weights)
+        return ReferenceExecutable(program, weights, settings().eager)
 
     def close(self) -> None:
         """Forget the widened weights."""

@@ -11,8 +11,10 @@ Every operation costs O(blocks it is about), and the index has at most one entry
 
 from __future__ import annotations
 
+import os
 import threading
-from collections import OrderedDict
+import weakref
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 
 from kestrel.errors import CapacityError
@@ -21,6 +23,8 @@ __all__ = ["BlockPool"]
 
 _START = 0  # serial of the empty prefix, the parent of every first block
 _UNPUBLISHED = -1
+
+_POOLS: "weakref.WeakSet[BlockPool]" = weakref.WeakSet()
 
 
 class BlockPool:
@@ -50,6 +54,7 @@ class BlockPool:
         self.block_size = block_size
         self.limit = limit
         self._lock = threading.Lock()
+        self._returned: deque[Sequence[int]] = deque()  # released, not yet counted
         self._counts = [0] * num_blocks
         self._blank = list(range(num_blocks - 1, -1, -1))  # a stack: the lowest id is used first
         self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
@@ -57,11 +62,14 @@ class BlockPool:
         self._keys: list[tuple[int, ...] | None] = [None] * num_blocks
         self._serials = [_UNPUBLISHED] * num_blocks
         self._last_serial = _START
+        _POOLS.add(self)
 
     @property
     def available(self) -> int:
         """Blocks that `allocate` can still hand out: blank and cached ones."""
-        return len(self._blank) + len(self._cached)
+        with self._lock:
+            self._take_back()
+            return len(self._blank) + len(self._cached)
 
     @property
     def cached(self) -> int:
@@ -82,6 +90,7 @@ class BlockPool:
     def try_allocate(self, n: int) -> list[int] | None:
         """As `allocate`, but None if too few blocks are left."""
         with self._lock:
+            self._take_back()
             if n > len(self._blank) + len(self._cached):
                 return None
             blocks = []
@@ -106,13 +115,14 @@ class BlockPool:
     def release(self, blocks: Sequence[int]) -> None:
         """Hold blocks once less, given in the order of their positions.
 
-        Raises ValueError for a block that nobody holds.
+        Never waits, since the garbage collector may call it in the middle of any other method, on
+        the very thread that holds the lock; whoever comes next then counts them. Raises ValueError
+        for a block that nobody holds.
         """
-        with self._lock:
-            # The last position goes first: a prefix is then reused after what continues it, so that
-            # no cached block is ever cut off from its start.
-            for block in reversed(blocks):
-                self._drop(block)
+        self._returned.append(blocks)
+        if not self._lock.locked():
+            with self._lock:
+                self._take_back()
 
     def publish(self, parent: int | None, tokens: Sequence[int], block: int) -> int:
         """Make a full private block findable, and return the block to use in its place from now on.
@@ -174,6 +184,8 @@ class BlockPool:
 
     def check(self, owners: Iterable[Iterable[int]] | None = None) -> None:
         """Verify the invariants, for tests; with the blocks of each owner, the counts too."""
+        with self._lock:
+            self._take_back()
         blank, cached = set(self._blank), set(self._cached)
         held = {block for block, count in enumerate(self._counts) if count}
         assert len(blank) == len(self._blank), "a block is blank twice"
@@ -202,6 +214,13 @@ class BlockPool:
             del self._cached[block]
         self._counts[block] += 1
 
+    def _take_back(self) -> None:
+        while self._returned:
+            # The last position goes first: a prefix is then reused after what continues it, so that
+            # no cached block is ever cut off from its start.
+            for block in reversed(self._returned.popleft()):
+                self._drop(block)
+
     def _drop(self, block: int) -> None:
         count = self._counts[block] - 1
         if count < 0:
@@ -219,3 +238,28 @@ class BlockPool:
         del self._index[key]
         self._keys[block] = None
         self._serials[block] = _UNPUBLISHED
+
+
+_fork_lock = threading.Lock()
+_held: list[BlockPool] = []
+
+
+def _before_fork() -> None:
+    # A lock that another thread holds at that moment would stay locked in the child for ever.
+    _fork_lock.acquire()
+    _held.extend(_POOLS)
+    for pool in _held:
+        pool._lock.acquire()
+
+
+def _after_fork() -> None:
+    for pool in _held:
+        pool._lock.release()
+    _held.clear()
+    _fork_lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
+    )

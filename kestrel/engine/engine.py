@@ -7,7 +7,7 @@ turn it into text, and tell what happened.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kestrel.engine.request import (
@@ -19,7 +19,8 @@ from kestrel.engine.request import (
     Token,
     Usage,
 )
-from kestrel.engine.scheduler import Scheduler
+from kestrel.engine.scheduler import Scheduler, StepPlan
+from kestrel.errors import CapacityError, KestrelError
 from kestrel.sampling.rng import fresh_seed, uniform
 from kestrel.sampling.sampler import Sampled, Sampler, build
 from kestrel.text.incremental import IncrementalDecoder
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine", "Generation", "collect"]
 
+_STOP_STRING = "a stop string was written"
+
 
 @dataclass(frozen=True, slots=True)
 class Generation:
@@ -43,7 +46,7 @@ class Generation:
         text: the answer alone, without prompt, stop string or control tokens.
         ids: its token ids, an end token included.
         prompt_ids: what was fed before them.
-        reason: ``stop``, ``length`` or ``cancelled``; ``note`` says more where it can.
+        reason: ``stop`` or ``length``; ``note`` says more where it can.
         usage: tokens and seconds.
         seed: of the random numbers, given or drawn; None when greedy.
         logprobs: natural-log probability of each id, when asked for.
@@ -60,6 +63,9 @@ class Generation:
     logprobs: list[float] | None = None
     top_logprobs: list[tuple[tuple[int, float], ...]] | None = None
 
+    def __str__(self) -> str:
+        return self.text
+
 
 @dataclass(slots=True)
 class _Answer:
@@ -67,10 +73,12 @@ class _Answer:
 
     request: Request
     sampler: Sampler
+    is_plain_greedy: bool
     history: "TokenHistory | None"
     seed: int | None
     decoder: IncrementalDecoder
     matcher: StopMatcher | None
+    error: KestrelError | None = None
 
 
 class Engine:
@@ -102,7 +110,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether another ``step`` would do anything."""
-        return self._scheduler.has_work
+        return bool(self._answers)
 
     def add(self, ids: list[int], params: "SamplingParams") -> RequestId:
         """Queue a prompt. Raises RequestError and CapacityError as ``Scheduler.add`` does."""
@@ -110,20 +118,23 @@ class Engine:
         if not params.ignore_eos:
             stop_ids |= self._end_ids
         request = Request(ids, params, params.max_tokens, stop_ids)
+        request.check(self._runner.max_context, self._vocab_size)
         without_text = self._tokenizer.ids_without_text(self._vocab_size)
         sampler = build(params, vocab_size=self._vocab_size, without_text=without_text)
         seed = params.seed
         if seed is None and not params.is_greedy:
             seed = fresh_seed()
-        request_id = self._scheduler.add(request)
-        self._answers[request_id] = _Answer(
+        answer = _Answer(
             request=request,
             sampler=sampler,
-            history=sampler.new_history(ids),
+            is_plain_greedy=sampler.is_plain_greedy,
+            history=sampler.new_history(request.ids),
             seed=seed,
-            decoder=IncrementalDecoder(self._tokenizer, ids),
+            decoder=IncrementalDecoder(self._tokenizer, request.ids),
             matcher=StopMatcher(params.stop) if params.stop else None,
         )
+        request_id = self._scheduler.add(request)
+        self._answers[request_id] = answer
         return request_id
 
     def seed(self, request_id: RequestId) -> int | None:
@@ -135,66 +146,84 @@ class Engine:
         return self._scheduler.cancel(request_id)
 
     def step(self) -> list[Event]:
-        """Run one step, and return its events in order: for each request Token, then Finished.
+        """Run one step, and return its events in order: Tokens, then Finished ones.
 
-        Raises NumericalError, DeviceError, KeyboardInterrupt: then nothing of the step counts, and
-        the requests are still there.
+        A request whose own logits or options make a draw impossible ends with reason ``error``,
+        and the others go on. Raises what stops all of them (DeviceError, KeyboardInterrupt,
+        NumericalError in eager mode): then nothing of the step counts, and they are still there.
         """
-        scheduler = self._scheduler
-        plan = scheduler.plan()
+        scheduler, runner = self._scheduler, self._runner
         sampled: dict[RequestId, Sampled] = {}
         try:
+            plan = scheduler.plan()
             if plan.chunks:
-                with self._runner as runner:
+                with runner.turn:
                     runner.run(plan.rows())
-                    row = 0
-                    for chunk in plan.chunks:
-                        if chunk.wants_logits == "last":
-                            sampled[chunk.request.id] = self._sample(chunk.request, row)
-                            row += 1
+                    sampled = self._sample(plan)
+            finished = scheduler.commit(plan, {key: drawn.id for key, drawn in sampled.items()})
         except BaseException:
             scheduler.abort()
             raise
-        finished = scheduler.commit(plan, {key: drawn.id for key, drawn in sampled.items()})
         ended = {event.request_id for event in finished}
         events: list[Event] = []
         for request_id, drawn in sampled.items():
             events.append(self._token(request_id, drawn, request_id in ended))
         for event in finished:
-            del self._answers[event.request_id]
-            events.append(event)
+            events.append(self._finish(event))
         return events
 
     def events(self) -> Iterator[Event]:
-        """Step until nothing is left. Closing the iterator cancels what is still running."""
+        """Step until nothing is left. Closing the iterator cancels what is still running.
+
+        Raises the error of a request that ends with reason ``error``.
+        """
         try:
             while self.has_work:
-                yield from self.step()
+                for event in self.step():
+                    if isinstance(event, Finished) and event.error is not None:
+                        raise event.error
+                    yield event
         finally:
             self.close()
 
     def close(self) -> None:
-        """Cancel every request and give its blocks back."""
-        for request_id in list(self._answers):
-            self._scheduler.cancel(request_id)
-            del self._answers[request_id]
+        """Give the blocks of every request back; the engine is not to be used afterwards.
 
-    def _sample(self, request: Request, row: int) -> Sampled:
-        answer = self._answers[request.id]
+        Whatever state an interrupted step has left behind.
+        """
+        for answer in self._answers.values():
+            answer.request.sequence.release()
+        self._answers.clear()
+
+    def _sample(self, plan: StepPlan) -> dict[RequestId, Sampled]:
+        """A token for each request of the step that wants one."""
+        sampled: dict[RequestId, Sampled] = {}
+        row = 0
+        for request, _, _, wants_logits in plan.chunks:
+            if wants_logits == "last":
+                answer = self._answers[request.id]
+                try:
+                    sampled[request.id] = self._draw(answer, row)
+                except KestrelError as error:
+                    answer.error = error
+                    self._scheduler.finish(request.id, FinishReason.ERROR, str(error))
+                row += 1
+        return sampled
+
+    def _draw(self, answer: _Answer, row: int) -> Sampled:
         greedy = self._runner.greedy(row)
-        if answer.sampler.is_plain_greedy and answer.sampler.allows(greedy):
+        if answer.is_plain_greedy and answer.sampler.allows(greedy):
             return Sampled(greedy)
         u = 0.0
         if answer.seed is not None:
             # One stream for a seed, whatever else runs: an answer is what it would be alone.
-            u = uniform(answer.seed, 0, len(request.sequence.tokens))
-        drawn = answer.sampler.sample(self._runner.logits(row), u, answer.history)
-        if answer.history is not None:
-            answer.history.observe(drawn.id)
-        return drawn
+            u = uniform(answer.seed, 0, len(answer.request.sequence.tokens))
+        return answer.sampler.sample(self._runner.logits(row), u, answer.history)
 
     def _token(self, request_id: RequestId, drawn: Sampled, ended: bool) -> Token:
         answer = self._answers[request_id]
+        if answer.history is not None:
+            answer.history.observe(drawn.id)
         text = ""
         if drawn.id not in answer.request.stop_ids:
             text = answer.decoder.push(drawn.id)
@@ -203,10 +232,19 @@ class Engine:
         if answer.matcher is not None:
             text, stopped = answer.matcher.push(text)
             if stopped and not ended:
-                self._scheduler.finish(request_id, FinishReason.STOP, "a stop string was written")
+                self._scheduler.finish(request_id, FinishReason.STOP, _STOP_STRING)
             elif ended and not stopped:
                 text += answer.matcher.flush()
         return Token(request_id, drawn.id, text, drawn.logprob, drawn.top)
+
+    def _finish(self, event: Finished) -> Finished:
+        answer = self._answers.pop(event.request_id)
+        if event.reason is FinishReason.ERROR:
+            return replace(event, error=answer.error or CapacityError(event.note))
+        if event.reason is FinishReason.LENGTH and answer.matcher and answer.matcher.matched:
+            # The last token that was allowed also completed a stop string.
+            return replace(event, reason=FinishReason.STOP, note=_STOP_STRING)
+        return event
 
 
 def collect(engine: Engine, order: list[RequestId]) -> list[Generation]:

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Union
 
 from kestrel.engine.step import check_ids
-from kestrel.errors import RequestError
+from kestrel.errors import KestrelError, RequestError
 
 if TYPE_CHECKING:
     from kestrel.cache.sequence import Sequence
@@ -91,12 +91,18 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The last event of every request; ``note`` says in words what ``reason`` leaves open."""
+    """The last event of every request.
+
+    Attributes:
+        note: says in words what ``reason`` leaves open.
+        error: what to raise when ``reason`` is "error", else None.
+    """
 
     request_id: RequestId
     reason: FinishReason
     usage: Usage
     note: str = ""
+    error: KestrelError | None = None
 
 
 Event = Union[Token, Finished]

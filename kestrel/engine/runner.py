@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Sequence as AbstractSequence
 from typing import TYPE_CHECKING
 
 from kestrel.cache.paged_cache import BLOCK_SIZE
-from kestrel.engine.step import StepLimits, StepShape, WantsLogits, fill
-from kestrel.errors import NumericalError
+from kestrel.engine.step import Row, StepLimits, StepShape, fill
+from kestrel.errors import BackendError, NumericalError
+from kestrel.program.values import Dim
 
 if TYPE_CHECKING:
     import numpy
 
     from kestrel.backends.base import Executable
     from kestrel.cache.block_pool import BlockPool
-    from kestrel.cache.sequence import Sequence
     from kestrel.program.program import Program
 
 __all__ = ["Runner"]
@@ -26,9 +26,13 @@ _RUNNERS: "weakref.WeakSet[Runner]" = weakref.WeakSet()
 
 
 class Runner:
-    """Submits steps of one program. ``with runner:`` is a turn; its outputs last until its end.
+    """Submits steps of one program. Every session and engine of a model shares one.
 
-    Every session and engine of a model shares one, so a thread waits while another's step runs.
+    Attributes:
+        turn: a thread computes inside ``with runner.turn:`` and waits there while another's step
+            runs; the outputs of its step last until the end of the block. It is the lock itself,
+            because Ctrl-C can fall between the lines of an ``__enter__`` written in Python.
+        closed: set by ``Model.close``; steps then raise BackendError.
     """
 
     def __init__(
@@ -36,30 +40,32 @@ class Runner:
     ) -> None:
         self.program = program
         self.executable = executable
-        self.max_tokens, self.max_seqs, self.max_logit_rows = program.maxima.values()
+        self.max_tokens = program.maxima[Dim.TOKENS]
+        self.max_seqs = program.maxima[Dim.SEQUENCES]
+        self.max_logit_rows = program.maxima[Dim.LOGIT_ROWS]
         self.max_context = max_context
         self.step_count = 0
+        self.turn = threading.Lock()
+        self.closed = False
         self._limits = StepLimits(program.vocab_size, max_context, pool.num_blocks * BLOCK_SIZE)
-        self._lock = threading.Lock()
         _RUNNERS.add(self)
 
-    def __enter__(self) -> "Runner":
-        self._lock.acquire()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._lock.release()
-
-    def run(self, rows: Iterable[tuple["Sequence", int, int, WantsLogits]]) -> StepShape:
-        """Compute the rows (see ``engine.step.Row``). Only inside a turn.
+    def run(self, rows: AbstractSequence[Row]) -> StepShape:
+        """Compute the rows. Only inside a turn.
 
         The caller then advances the sequences; when this raises, it does not, and the positions
         are computed again.
         """
+        if self.closed:
+            raise BackendError("the model was closed: load it again")
         executable = self.executable
         shape = fill(executable.inputs, rows, self._limits)
-        executable.submit(*shape)
-        executable.wait()
+        try:
+            executable.submit(*shape)
+            executable.wait()
+        except BaseException:
+            executable.cancel()  # Ctrl-C between the two calls leaves a step announced
+            raise
         self.step_count += 1
         return shape
 
@@ -76,17 +82,18 @@ class Runner:
         token = int(self.executable.greedy[row])
         if token < 0:
             raise NumericalError(
-                f"step {self.step_count}, logit row {row}: logits are not finite (NaN or infinity); "
-                "set KESTREL_EAGER=1 to run command by command and name the first stage that fails"
+                f"step {self.step_count}, logit row {row}: logits are NaN or infinite; "
+                "KESTREL_EAGER=1 runs command by command and names the first stage that fails"
             )
         return token
 
 
-def _fresh_locks() -> None:
-    # A lock that another thread held at the fork would never be released in the child.
+def _in_forked_child() -> None:
+    # A thread that was inside a turn exists in the parent alone: nobody would end the turn here.
     for runner in _RUNNERS:
-        runner._lock = threading.Lock()
+        runner.turn = threading.Lock()
+        runner.executable.cancel()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_fresh_locks)
+    os.register_at_fork(after_in_child=_in_forked_child)

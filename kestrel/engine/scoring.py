@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kestrel.cache.block_pool import BlockPool
     from kestrel.engine.runner import Runner
 
-__all__ = ["score", "trace"]
+__all__ = ["check_prompt", "score", "trace"]
 
 
 def score(runner: "Runner", pool: "BlockPool", ids: list[int]) -> list[float]:
@@ -23,7 +23,7 @@ def score(runner: "Runner", pool: "BlockPool", ids: list[int]) -> list[float]:
 
     Raises RequestError when ids are outside the vocabulary or do not fit the context.
     """
-    _check(runner, ids)
+    check_prompt(runner, ids)
     sequence = Sequence(pool, ids)
     scores: list[float] = []
     try:
@@ -31,7 +31,7 @@ def score(runner: "Runner", pool: "BlockPool", ids: list[int]) -> list[float]:
         while sequence.computed < len(ids):
             start = sequence.computed
             length = min(runner.max_logit_rows, len(ids) - start)
-            with runner:
+            with runner.turn:
                 runner.run([(sequence, start, length, "all")])
                 sequence.advance(length)
                 for row, target in enumerate(ids[start + 1 : start + length + 1]):
@@ -48,8 +48,6 @@ def trace(
     runner: "Runner", pool: "BlockPool", prompts: list[list[int]], chunk: int
 ) -> list[Trace]:
     """One Trace for each prompt, all run together: up to ``chunk`` tokens of each in a step."""
-    for ids in prompts:
-        _check(runner, ids)
     sequences = [Sequence(pool, ids) for ids in prompts]
     pieces: list[dict[str, list[numpy.ndarray]]] = [{} for _ in prompts]
     taps = runner.executable.taps
@@ -67,7 +65,7 @@ def trace(
                     used += length
             if not rows:
                 break
-            with runner:
+            with runner.turn:
                 runner.run(rows)
                 for index, start, length in owners:
                     sequences[index].advance(length)
@@ -83,7 +81,7 @@ def trace(
     ]
 
 
-def _check(runner: "Runner", ids: list[int]) -> None:
+def check_prompt(runner: "Runner", ids: list[int]) -> None:
     if not ids:
         raise RequestError("no token ids: expected at least one")
     check_ids(ids, runner.program.vocab_size)

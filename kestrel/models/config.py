@@ -241,7 +241,7 @@ class Limits:
 
     Attributes:
         max_tokens: tokens in one step, N; longer prompts are prefilled in chunks of it.
-        max_seqs: sequences in one step, S.
+        max_seqs: sequences in one step, S; at most max_tokens.
         max_context: tokens in one sequence; None: max_position_embeddings.
         cache_bytes: memory for the KV cache; None: chosen at load and printed.
         max_logit_rows: rows of logits in one step, L; None: chosen at load.
@@ -265,6 +265,11 @@ class Limits:
                 check_integer(name, value, maximum=maximum)
             except ConfigError as error:
                 raise RequestError(f"limits: {error}") from None
+        if self.max_seqs > self.max_tokens:
+            raise RequestError(
+                f"limits: max_seqs: expected at most max_tokens ({self.max_tokens}), since every "
+                f"running sequence computes a token in each step, found {self.max_seqs}"
+            )
         if self.max_logit_rows is not None and self.max_logit_rows > self.max_tokens:
             raise RequestError(
                 f"limits: max_logit_rows: expected at most max_tokens ({self.max_tokens}), since "

@@ -76,6 +76,7 @@ class Sampler:
             self._limit -= 1
             without_text = without_text[:-1]
         self._holes = without_text
+        self._hole_ids = frozenset(without_text.tolist())
         self._top_candidates = _first_stage()
         if self._limit == 0:
             raise RequestError(f"none of the {vocab_size} ids of the vocabulary has text")
@@ -91,7 +92,7 @@ class Sampler:
 
     def allows(self, token: int) -> bool:
         """Whether ``token`` is an id with text."""
-        return 0 <= token < self._limit and token not in self._holes
+        return 0 <= token < self._limit and token not in self._hole_ids
 
     def new_history(self, prompt_ids: Iterable[int]) -> TokenHistory | None:
         """What to hand to ``sample`` and to tell of each new token; None when no penalty is on."""

@@ -203,7 +203,8 @@ def test_older_and_partial_architectures_are_read(classes):
         ({"max_context": 1.5}, ["max_context", "1.5"]),
         ({"max_context": 2**31}, ["max_context"]),
         ({"cache_bytes": 0}, ["cache_bytes"]),
-        ({"max_logit_rows": 9, "max_tokens": 8}, ["max_logit_rows", "8", "9"]),
+        ({"max_logit_rows": 9, "max_tokens": 8, "max_seqs": 1}, ["max_logit_rows", "8", "9"]),
+        ({"max_seqs": 9, "max_tokens": 8}, ["max_seqs", "max_tokens (8)", "9"]),
     ],
 )
 def test_limits_out_of_range(options, parts):
@@ -216,4 +217,5 @@ def test_limits_defaults_and_extremes():
     limits = Limits()
     assert (limits.max_tokens, limits.max_seqs) == (512, 16)
     assert (limits.max_context, limits.cache_bytes, limits.max_logit_rows) == (None, None, None)
-    assert Limits(cache_bytes=2**40, max_tokens=1, max_logit_rows=1).cache_bytes == 2**40
+    smallest = Limits(cache_bytes=2**40, max_tokens=1, max_seqs=1, max_logit_rows=1)
+    assert smallest.cache_bytes == 2**40
