@@ -32,8 +32,8 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> np.ndarray:
     if rope.type == "linear":
         return inv_freq / np.float32(rope.factor)
     if rope.type == "llama3":
-        # Extreme settings give endless wavelengths; like torch, without a word.
-        with np.errstate(over="ignore"):
+        # With extreme settings the branch that np.where leaves out may overflow.
+        with np.errstate(over="ignore", invalid="ignore"):
             return _llama3(inv_freq, rope)
     return inv_freq
 

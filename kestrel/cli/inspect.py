@@ -1,0 +1,87 @@
+"""``kestrel inspect``: the model as understood, with where each value comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kestrel.cli.common import print_json, visible
+from kestrel.inspection import inspect_folder
+from kestrel.model import DEMO_MODEL
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["run"]
+
+
+def run(args: "argparse.Namespace") -> int:
+    """Print the report; 0 when the folder can be used."""
+    report = inspect_folder(args.model or DEMO_MODEL)
+    if args.json:
+        print_json(report)
+    else:
+        print(visible("\n\n".join(_sections(report))))
+    return 0
+
+
+def _sections(report: dict) -> Iterable[str]:
+    yield _summary(report)
+    yield _titled("config", [(f["name"], f["value"], f["source"]) for f in report["config"]])
+    yield _titled("files", [(f["name"], f"{f['bytes']:,} bytes") for f in report["files"]])
+    if report["tokenizer"] is not None:
+        yield _titled("tokenizer", [(k, _shown(v)) for k, v in report["tokenizer"].items()])
+    generation = report["generation"]
+    defaults = [
+        (row["name"], row["value"], row["source"])
+        for row in generation["defaults"]
+        if row["source"] != "default"
+    ]
+    yield _titled("generation defaults (every other option is off)", defaults)
+    ends = [
+        (row["id"], _shown(row["token"]), "; ".join(row["sources"]))
+        for row in generation["end_tokens"]
+    ]
+    yield _titled("end tokens", ends)
+    yield "\n".join(["notes", *(f"  {note}" for note in report["notes"] or ["none"])])
+
+
+def _summary(report: dict) -> str:
+    rows = [
+        ("model", report["folder"]),
+        ("family", report["model_type"]),
+        ("parameters", f"{report['parameters']:,}"),
+    ]
+    for dtype, row in report["weights"].items():
+        rows.append(("weights", f"{dtype}: {row['bytes']:,} bytes in {row['tensors']} tensors"))
+    sizes = report["kv_cache_bytes_per_token"].items()
+    costs = ", ".join(f"{size:,} bytes in {name}" for name, size in sizes)
+    rows.append(("KV cache", f"a token takes {costs}"))
+    return _aligned(rows)
+
+
+def _titled(title: str, rows: list[tuple]) -> str:
+    return f"{title}\n{_aligned(rows or [('none',)], indent='  ')}"
+
+
+def _aligned(rows: list[tuple], indent: str = "") -> str:
+    table = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table)]
+    lines = ("  ".join(f"{c:{w}}" for c, w in zip(row, widths)) for row in table)
+    return "\n".join(indent + line.rstrip() for line in lines)
+
+
+def _shown(value: object) -> str:
+    """A value of the tokenizer's facts on one line; long lists are cut and counted."""
+    if value is None or value == [] or value == {}:
+        return "none"
+    if isinstance(value, dict):
+        inner = (
+            f"{key} ({_shown(each)})" if isinstance(each, dict) else f"{key} {_shown(each)}"
+            for key, each in value.items()
+        )
+        return ", ".join(inner)
+    if isinstance(value, list):
+        more = f" and {len(value) - 8} more" if len(value) > 8 else ""
+        return ", ".join(_shown(each) for each in value[:8]) + more
+    return repr(value) if isinstance(value, str) else str(value)

@@ -1,0 +1,124 @@
+"""What Kestrel understands of a model folder, as plain data; `kestrel inspect` prints it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kestrel.cache.paged_cache import KV_DTYPES, bytes_per_token
+from kestrel.checkpoint import Checkpoint
+from kestrel.errors import TokenizerError
+from kestrel.generation import default_params, end_token_ids, generation_notes
+from kestrel.models import family_for
+from kestrel.models.weights import bind
+from kestrel.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kestrel.models.config import DecoderConfig
+    from kestrel.models.weights import DecoderWeights
+
+__all__ = ["inspect_folder"]
+
+
+def inspect_folder(folder: str | os.PathLike[str], mmap: bool = True) -> dict[str, object]:
+    """Read, check and bind a model folder, and say what was understood; ready for JSON.
+
+    A tokenizer that cannot be used becomes a note, since the rest is worth seeing without it.
+    Raises CheckpointError and ConfigError as ``kestrel.load`` does.
+    """
+    checkpoint = Checkpoint(folder, mmap=mmap)
+    file = checkpoint.folder / "config.json"
+    family = family_for(checkpoint.config, file)
+    config = family.parse(checkpoint.config, file)
+    weights, notes = bind(checkpoint, config, family)
+    generation = checkpoint.generation_config
+    notes = [*checkpoint.notes, *config.notes, *notes, *generation_notes(generation)]
+    try:
+        tokenizer = Tokenizer.from_folder(checkpoint.folder)
+    except TokenizerError as error:
+        tokenizer = None
+        notes.append(f"the tokenizer cannot be used: {error}")
+    return {
+        "folder": str(checkpoint.folder),
+        "model_type": family.model_type,
+        "config": [
+            {"name": name, "value": value, "source": source}
+            for name, value, source in config.described()
+        ],
+        **_sizes(weights, config),
+        "files": [_file(path) for path in checkpoint.files],
+        "tokenizer": None if tokenizer is None else _tokenizer(tokenizer, config, notes),
+        "generation": _generation(checkpoint, tokenizer),
+        "notes": notes,
+    }
+
+
+def _sizes(weights: "DecoderWeights", config: "DecoderConfig") -> dict[str, object]:
+    """Parameters and bytes of the tensors in use (a tied head counts once), and of the cache."""
+    by_dtype: dict[str, dict[str, int]] = {}
+    parameters = 0
+    for view in weights.tensors():
+        row = by_dtype.setdefault(view.dtype.value, {"tensors": 0, "bytes": 0})
+        row["tensors"] += 1
+        row["bytes"] += view.nbytes
+        parameters += math.prod(view.shape)
+    return {
+        "parameters": parameters,
+        "weights": by_dtype,
+        "kv_cache_bytes_per_token": {
+            name: bytes_per_token(config, dtype) for name, dtype in KV_DTYPES.items()
+        },
+    }
+
+
+def _file(path: "Path") -> dict[str, object]:
+    return {"name": path.name, "bytes": path.stat().st_size}
+
+
+def _tokenizer(
+    tokenizer: Tokenizer, config: "DecoderConfig", notes: list[str]
+) -> dict[str, object]:
+    """The tokenizer's own description, its warnings moved to the notes."""
+    facts = tokenizer.describe()
+    notes += facts.pop("warnings")
+    rows = config.vocab_size
+    nameless = len(tokenizer.ids_without_text(rows))
+    if nameless:
+        notes.append(
+            f"{nameless} of the {rows} ids of the model (vocab_size) are no token of the "
+            "tokenizer: they are never sampled"
+        )
+    beyond = tokenizer.vocab_size - (rows - nameless)
+    if beyond:
+        notes.append(
+            f"{beyond} tokens of the tokenizer have ids above the model's {rows - 1}: a prompt "
+            "that needs one is refused"
+        )
+    return facts
+
+
+def _generation(checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> dict[str, object]:
+    """Sampling defaults and end tokens, each with where it comes from."""
+    params, sources = default_params(checkpoint.generation_config)
+    ends = end_token_ids(checkpoint.config, checkpoint.generation_config, tokenizer)
+    return {
+        "defaults": [
+            {"name": name, "value": _plain(getattr(params, name)), "source": source}
+            for name, source in sources.items()
+        ],
+        "end_tokens": [
+            {"id": token_id, "token": tokenizer and tokenizer.token(token_id), "sources": places}
+            for token_id, places in ends.items()
+        ],
+    }
+
+
+def _plain(value: object) -> object:
+    """The value as JSON would give it back."""
+    if isinstance(value, Mapping):
+        return {str(key): each for key, each in value.items()}
+    return list(value) if isinstance(value, tuple) else value
