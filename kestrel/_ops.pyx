@@ -44,8 +44,7 @@ include "_machine.pxi"
 cdef class CpuBuffer:
     """``nbytes`` zeroed bytes, aligned to a page; pages that are never touched cost nothing.
 
-    Readable and writable through the buffer protocol. Raises CapacityError.
-    """
+    A writable buffer in Python's sense. Raises CapacityError."""
 
     def __cinit__(self, Py_ssize_t nbytes):
         if nbytes < 0:

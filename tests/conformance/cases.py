@@ -219,9 +219,9 @@ def swiglu(rows: int, dim: int) -> Case:
 
 def add(rows: int, dim: int) -> Case:
     a, b = normal(1, rows, dim), normal(2, rows, dim)
+    inputs, outputs = (activation(a), activation(b)), (output("y", N, dim),)
     expected = [bounds.residual(a, b, KESTREL)]
-    inputs = (activation(a), activation(b))
-    return Case(f"{rows}x{dim}", "add", inputs, (output("y", N, dim),), {"dim": dim}, expected, rows)
+    return Case(f"{rows}x{dim}", "add", inputs, outputs, {"dim": dim}, expected, rows)
 
 
 def copy(rows: int, dim: int) -> Case:

@@ -75,7 +75,8 @@ def test_attention_of_a_token_does_not_depend_on_the_chunk(isa, dtype):
 @pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
 def test_logits_do_not_depend_on_how_a_model_is_run(tmp_path, demo_model, dtype):
     config = tiny_llama_config(num_attention_heads=6, num_key_value_heads=3, attention_bias=True)
-    folder = write_checkpoint(tmp_path / "m", config, tiny_llama_tensors(config, 11), dtype, tokenizer=demo_model)
+    tensors = tiny_llama_tensors(config, 11)
+    folder = write_checkpoint(tmp_path / "m", config, tensors, dtype, tokenizer=demo_model)
     rng = np.random.default_rng(2)
     prompts = [rng.integers(3, 64, length).tolist() for length in (70, 1, 16, 17, 33, 5, 64, 2)]
     limits = kestrel.Limits(max_tokens=512, max_seqs=8)

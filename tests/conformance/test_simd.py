@@ -27,8 +27,8 @@ def vectors(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def call(isa: str, name: str, a, b=None, c=None) -> np.ndarray:
     """16 float32 lanes; operands are padded to 64 bytes."""
-    operands = [np.zeros(0, np.float32) if v is None else np.ascontiguousarray(v) for v in (a, b, c)]
-    padded = [value.tobytes().ljust(64, b"\0") for value in operands]
+    operands = [b"" if v is None else np.asarray(v).tobytes() for v in (a, b, c)]
+    padded = [value.ljust(64, b"\0") for value in operands]
     return np.frombuffer(native_ops().simd_test(isa, name, *padded), np.float32)
 
 
