@@ -90,7 +90,9 @@ class Model:
     def __init__(
         self, checkpoint: Checkpoint, backend: "Backend", limits: Limits | None, kv: str
     ) -> None:
-        limits = limits or Limits()
+        limits = Limits() if limits is None else limits
+        if not isinstance(limits, Limits):
+            raise RequestError(f"limits: expected kestrel.Limits, found {limits!r:.80}")
         family = family_for(checkpoint.config, checkpoint.folder)
         self.folder = checkpoint.folder
         self.config = family.parse(checkpoint.config, checkpoint.folder / "config.json")

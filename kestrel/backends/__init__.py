@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kestrel.errors import BackendUnavailableError
+from kestrel.runtime import settings
 
 if TYPE_CHECKING:
     from kestrel.backends.base import Backend, BackendInfo
@@ -18,13 +19,13 @@ NAMES = ("cpu", "reference", "null")
 def open_backend(
     name: str = "auto", *, threads: int | None = None, isa: str | None = None
 ) -> "Backend":
-    """Open a backend: ``auto``, ``cpu``, ``reference`` or ``null``.
+    """Open a backend: ``cpu``, ``reference``, ``null``, or ``auto`` for KESTREL_BACKEND, else cpu.
 
     ``threads`` and ``isa`` are for the cpu backend; None takes KESTREL_THREADS and KESTREL_ISA, or
     what fits the machine. Raises BackendUnavailableError, UnsupportedIsaError.
     """
     if name == "auto":
-        name = "cpu"
+        name = settings().backend or "cpu"
     if name == "cpu":
         from kestrel.backends.cpu import CpuBackend
 

@@ -14,11 +14,11 @@ import numpy
 from kestrel.backends.base import BackendInfo
 from kestrel.backends.host import check_finite, make_step_inputs
 from kestrel.dtypes import WEIGHT_DTYPES, Dtype
-from kestrel.errors import UnsupportedOperationError
+from kestrel.errors import ConfigError, UnsupportedOperationError
 from kestrel.processors import processor_name, processors
 from kestrel.program.plan import plan
 from kestrel.program.values import Dim, Storage, Value
-from kestrel.runtime import native_ops, settings
+from kestrel.runtime import MAX_THREADS, native_ops, settings
 
 if TYPE_CHECKING:
     from kestrel._ops import CpuBuffer
@@ -191,8 +191,8 @@ class CpuBackend:
         isa: the highest instruction set to use; None takes KESTREL_ISA, or the best there is.
         eager: run command by command and check every value; None takes KESTREL_EAGER.
 
-    Raises BackendUnavailableError without the compiled extension, UnsupportedIsaError,
-    CapacityError.
+    Raises BackendUnavailableError without the compiled extension, UnsupportedIsaError, ConfigError
+    for a wrong number of threads, CapacityError.
     """
 
     def __init__(
@@ -201,7 +201,14 @@ class CpuBackend:
         asked, granted = settings(), processors()
         ops = native_ops()
         self.eager = asked.eager if eager is None else eager
-        self.device = ops.CpuDevice(threads or asked.threads or granted.threads, isa or asked.isa)
+        if threads is None:
+            threads = asked.threads or granted.threads
+        elif type(threads) is not int or not 1 <= threads <= MAX_THREADS:
+            raise ConfigError(
+                f"threads: expected an integer from 1 to {MAX_THREADS}, found {threads!r}",
+                "threads",
+            )
+        self.device = ops.CpuDevice(threads, asked.isa if isa is None else isa)
         build = ops.build_info()
         self.info = BackendInfo(
             name="cpu",

@@ -212,8 +212,8 @@ class ReferenceExecutable:
                 self._arrays[id(value)][: sizes[value.shape[0]]] = result
             elif value.storage is Storage.SCRATCH:
                 scratch[id(value)] = numpy.asarray(result, dtype=float32)
-                if self._eager:
-                    check_finite(value.name, scratch[id(value)])
+            if self._eager and value.dtype is Dtype.F32 and value.storage is not Storage.CACHE:
+                check_finite(value.name, self._read(value, sizes, scratch))
 
     def _read(self, value: Value | None, sizes: dict[Dim, int], scratch: dict[int, object]):
         if value is None:

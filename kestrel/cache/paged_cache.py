@@ -34,7 +34,7 @@ KV_DTYPES = {"float32": Dtype.F32, "float16": Dtype.F16}
 
 def kv_dtype(name: str) -> Dtype:
     """The cache's element type. Raises ConfigError unless ``float32`` or ``float16``."""
-    if name not in KV_DTYPES:
+    if not isinstance(name, str) or name not in KV_DTYPES:
         raise ConfigError(f"kv_dtype: expected {' or '.join(KV_DTYPES)}, found {name!r}")
     return KV_DTYPES[name]
 
@@ -84,7 +84,8 @@ def plan_capacity(config: "DecoderConfig", limits: "Limits", dtype: Dtype) -> Ca
     if wanted > config.max_position_embeddings:
         raise ConfigError(
             f"max_context: {wanted} is above max_position_embeddings = "
-            f"{config.max_position_embeddings} of config.json: the model was not made for it"
+            f"{config.max_position_embeddings} of config.json: the model was not made for it",
+            "max_context",
         )
     per_block = BLOCK_SIZE * bytes_per_token(config, dtype)
     blocks_per_context = -(-wanted // BLOCK_SIZE)
