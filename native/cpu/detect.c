@@ -5,6 +5,7 @@
 #endif
 #include "table.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,44 +23,47 @@ static int system_number(const char *name) { /* 0 where the name is unknown */
 #if defined(__x86_64__)
 #include <cpuid.h>
 
+/* Leaf 1 ecx, leaf 7 ebx, and the register states that the operating system saves (XCR0). CPUID is slow in virtual
+ * machines, so the three words are read once; threads that come at the same time read the same. */
+enum { LEAF_1_ECX, LEAF_7_EBX, STATES, WORDS };
+
+static unsigned word_of(int index) {
+    static atomic_uint words[WORDS];
+    static atomic_int known;
+    if (!atomic_load_explicit(&known, memory_order_acquire)) {
+        unsigned a, b, c = 0, d, states = 0;
+        if (__get_cpuid_count(1, 0, &a, &b, &c, &d)) atomic_store_explicit(&words[LEAF_1_ECX], c, memory_order_relaxed);
+        if (c >> 27 & 1) __asm__ volatile("xgetbv" : "=a"(states), "=d"(d) : "c"(0)); /* OSXSAVE */
+        atomic_store_explicit(&words[STATES], states, memory_order_relaxed);
+        if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) atomic_store_explicit(&words[LEAF_7_EBX], b, memory_order_relaxed);
+        atomic_store_explicit(&known, 1, memory_order_release);
+    }
+    return atomic_load_explicit(&words[index], memory_order_relaxed);
+}
+
 typedef struct {
     const char *name;
-    int leaf, reg, bit; /* reg: 0 eax, 1 ebx, 2 ecx, 3 edx */
+    int isa, word, bit; /* wanted by this instruction set and wider ones */
 } feature;
 
-static const feature avx2_features[] = {
-    {"avx", 1, 2, 28}, {"fma", 1, 2, 12}, {"f16c", 1, 2, 29}, {"avx2", 7, 1, 5}, {NULL, 0, 0, 0}};
-static const feature avx512_features[] = {
-    {"avx512f", 7, 1, 16}, {"avx512dq", 7, 1, 17}, {"avx512bw", 7, 1, 30}, {"avx512vl", 7, 1, 31}, {NULL, 0, 0, 0}};
-
-static int has(const feature *f) {
-    unsigned reg[4] = {0, 0, 0, 0};
-    return __get_cpuid_count((unsigned)f->leaf, 0, &reg[0], &reg[1], &reg[2], &reg[3]) && (reg[f->reg] >> f->bit & 1);
-}
-
-/* Which register states the operating system saves (XCR0); 0 if it does not say. */
-static unsigned saved_states(void) {
-    static const feature osxsave = {"osxsave", 1, 2, 27};
-    if (!has(&osxsave)) return 0;
-    unsigned low, high;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return low;
-}
-
-static void append(char *text, size_t size, const char *word) {
-    const size_t used = strlen(text);
-    snprintf(text + used, size - used, "%s%s", used ? ", " : "the processor lacks ", word);
-}
+static const feature features[] = {
+    {"avx", KST_ISA_AVX2, LEAF_1_ECX, 28},        {"fma", KST_ISA_AVX2, LEAF_1_ECX, 12},
+    {"f16c", KST_ISA_AVX2, LEAF_1_ECX, 29},       {"avx2", KST_ISA_AVX2, LEAF_7_EBX, 5},
+    {"avx512f", KST_ISA_AVX512, LEAF_7_EBX, 16},  {"avx512dq", KST_ISA_AVX512, LEAF_7_EBX, 17},
+    {"avx512bw", KST_ISA_AVX512, LEAF_7_EBX, 30}, {"avx512vl", KST_ISA_AVX512, LEAF_7_EBX, 31},
+};
 
 static const char *missing_x86(int isa) {
     static _Thread_local char text[128];
     text[0] = '\0';
-    for (const feature *f = avx2_features; f->name; f++)
-        if (!has(f)) append(text, sizeof text, f->name);
-    for (const feature *f = avx512_features; isa == KST_ISA_AVX512 && f->name; f++)
-        if (!has(f)) append(text, sizeof text, f->name);
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
+        const feature *f = &features[i];
+        if (f->isa > isa || word_of(f->word) >> f->bit & 1) continue;
+        const size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "the processor lacks ", f->name);
+    }
     if (text[0]) return text;
-    const unsigned states = saved_states();
+    const unsigned states = word_of(STATES);
     if ((states & 0x6) != 0x6) return "the operating system does not save the ymm registers";
 #ifdef __APPLE__ /* turned on at the first use, so XCR0 does not show it */
     if (isa == KST_ISA_AVX512 && !system_number("hw.optional.avx512f"))

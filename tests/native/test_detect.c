@@ -1,0 +1,103 @@
+/* Choice of instruction sets and kernels, machine facts, sampling over one row. */
+#include "kestrel/cpu.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static int failures;
+#define EXPECT(condition) \
+    do { \
+        if (!(condition)) { \
+            printf("FAILED line %d: %s\n", __LINE__, #condition); \
+            failures++; \
+        } \
+    } while (0)
+
+static void check_isas(void) {
+    EXPECT(!strcmp(kst_isa_name(0), "scalar") && kst_isa_compiled(0) && kst_isa_supported(0));
+    EXPECT(!strcmp(kst_isa_name(-1), "") && !strcmp(kst_isa_name(kst_isa_count()), ""));
+    for (int isa = 0; isa < kst_isa_count(); isa++) {
+        printf("isa %s compiled=%d supported=%d missing=%s\n", kst_isa_name(isa), kst_isa_compiled(isa),
+               kst_isa_supported(isa), kst_isa_missing(isa));
+        EXPECT(kst_isa_supported(isa) == !kst_isa_missing(isa)[0]);
+        EXPECT(!kst_isa_supported(isa) || kst_isa_compiled(isa));
+        EXPECT(!kst_isa_supported(isa) || isa <= kst_isa_best());
+    }
+    EXPECT(kst_isa_supported(kst_isa_best()));
+    EXPECT(!kst_isa_supported(kst_isa_count()) && kst_isa_missing(kst_isa_count())[0]);
+#if defined(__x86_64__)
+    const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    EXPECT(!kst_isa_compiled(1) || kst_isa_supported(1) == !!avx2);
+    EXPECT(!kst_isa_supported(3) && strstr(kst_isa_missing(3), "x86-64"));
+#elif defined(__aarch64__)
+    EXPECT(!kst_isa_compiled(3) || kst_isa_best() == 3);
+#endif
+}
+
+static void check_kernels(void) {
+    for (int op = 0; op < KST_OP_COUNT; op++) {
+        const int cache = op == KST_OP_kv_write || op == KST_OP_attention;
+        for (int isa = 0; isa < kst_isa_count(); isa++) {
+            const char *variant = "none";
+            EXPECT(kst_kernel_for(isa, op, KST_F32, &variant) != NULL);
+            if (kst_isa_supported(isa)) EXPECT(!strcmp(variant, kst_isa_name(isa)));
+        }
+        EXPECT(kst_kernel_for(0, op, KST_F16, NULL) != NULL);
+        EXPECT((kst_kernel_for(0, op, KST_BF16, NULL) == NULL) == cache);
+        const int with_dtype = cache || op == KST_OP_linear || op == KST_OP_embed;
+        EXPECT((kst_kernel_for(0, op, KST_I32, NULL) == NULL) == with_dtype);
+    }
+    EXPECT(!kst_kernel_for(0, KST_OP_COUNT, 0, NULL) && !kst_kernel_for(0, -1, 0, NULL));
+}
+
+static void check_candidates(void) {
+    const float logits[] = {1.0f, 3.0f, NAN, 3.0f, -INFINITY, 2.0f, 0.0f, -0.0f};
+    const int32_t order[] = {1, 3, 5, 0, 6, 7, 4}; /* descending, ties by lower id; 0 and -0 are equal */
+    int32_t ids[8];
+    float values[8];
+    for (int k = 0; k <= 8; k++) {
+        const int32_t n = kst_top_candidates(logits, 8, k, ids, values);
+        EXPECT(n == (k < 7 ? k : 7));
+        for (int i = 0; i < n; i++) EXPECT(ids[i] == order[i] && values[i] == logits[order[i]]);
+    }
+    static float many[50000];
+    for (int i = 0; i < 50000; i++) many[i] = (float)((i * 7919) % 1009);
+    const int32_t n = kst_top_candidates(many, 50000, 256, (int32_t[256]){0}, (float[256]){0});
+    EXPECT(n == 256);
+    int32_t top[256];
+    float top_values[256];
+    kst_top_candidates(many, 50000, 256, top, top_values);
+    for (int i = 1; i < 256; i++)
+        EXPECT(top_values[i] < top_values[i - 1] || (top_values[i] == top_values[i - 1] && top[i] > top[i - 1]));
+    int above = 0; /* nobody left out is larger than the last one taken */
+    for (int i = 0; i < 50000; i++) above += many[i] > top_values[255];
+    EXPECT(above < 256);
+}
+
+static void check_log_sum_exp(void) {
+    static float row[100000];
+    double sum = 0.0;
+    for (int i = 0; i < 100000; i++) {
+        row[i] = (float)((i * 7919) % 30011) / 1000.0f;
+        sum += exp((double)row[i]);
+    }
+    /* each float32 exp within 1 ulp and its argument within half an ulp of 30; a lane of a part adds 16 numbers */
+    EXPECT(fabs(kst_log_sum_exp(row, 100000) - log(sum)) < (2 + 15 + 16 + 4) * 0x1p-24);
+    EXPECT(fabs(kst_log_sum_exp((const float[]){-2.5f}, 1) - -2.5) == 0.0);
+    EXPECT(fabs(kst_log_sum_exp((const float[]){0.0f, 0.0f}, 2) - 0.6931471805599453) < 1e-15);
+    EXPECT(kst_log_sum_exp(row, 0) == -INFINITY);
+    EXPECT(isnan(kst_log_sum_exp((const float[]){1.0f, NAN}, 2)));
+    EXPECT(kst_log_sum_exp((const float[]){1.0f, INFINITY}, 2) == INFINITY);
+    printf("log_sum_exp %a\n", kst_log_sum_exp(row, 100000)); /* the same on every machine */
+}
+
+int main(void) {
+    check_isas();
+    check_kernels();
+    check_candidates();
+    check_log_sum_exp();
+    EXPECT(kst_affinity_cpus() >= 1 && kst_performance_cpus() >= 0);
+    printf("processors: %d\n%d failures\n", kst_affinity_cpus(), failures);
+    return failures ? 1 : 0;
+}
