@@ -94,7 +94,7 @@ def _generate(parser: Parser) -> None:
                         help="the prompt as token ids, separated by commas or spaces")
     parser.add_argument("--model", metavar="DIR", type=path,
                         help="folder of the model (default: the bundled demo model)")
-    _add_sampling(parser)
+    _add_sampling(parser, "256")
     output = parser.add_argument_group("output")
     output.add_argument("--logprobs", metavar="N", type=count(0),
                         help="one line a token: id, log-probability, text, and the N likeliest "
@@ -120,7 +120,7 @@ def _chat(parser: Parser) -> None:
     parser.add_argument("--plain-content", action="store_true",
                         help="encode messages as plain text: control words in them, such as "
                         "<|im_end|>, are not control tokens")
-    _add_sampling(parser)
+    _add_sampling(parser, "the context limit")
     _add_runtime(parser)
 
 
@@ -162,6 +162,9 @@ def _verify(parser: Parser) -> None:
     _add_prompt_option(parser)
     parser.add_argument("--new-tokens", metavar="N", type=count(1), default=8,
                         help="tokens decoded after the prompt (default: %(default)s)")
+    parser.add_argument("--isa", metavar="NAME", action="append",
+                        help="only this instruction set; may be given several times (default: all "
+                        "that the processor supports)")
     parser.add_argument("--threads", metavar="N", type=count(1),
                         help="a thread count to try beside 1 and 2 (default: the one that a "
                         "plain run would use)")
@@ -182,9 +185,6 @@ def _diff(parser: Parser) -> None:
     against.add_argument("--against", metavar="BACKEND",
                          help="compare with this backend (default: reference, which is NumPy with "
                          "sums in float64)")
-    parser.add_argument("--stages", metavar="GLOB", action="append",
-                        help="only stages whose name matches, as in 'model.layers.0.*'; may be "
-                        "given several times")
     _add_json(parser)
     _add_runtime(parser)
 
@@ -206,10 +206,10 @@ def _add_prompt_option(parser: Parser) -> None:
                         help="its token ids instead, separated by commas or spaces")
 
 
-def _add_sampling(parser: Parser) -> None:
+def _add_sampling(parser: Parser, most_tokens: str) -> None:
     group = parser.add_argument_group("sampling (defaults: the model's generation_config.json)")
     group.add_argument("--max-tokens", metavar="N", type=count(1),
-                       help="stop after this many new tokens (default: 256)")
+                       help=f"stop after this many new tokens (default: {most_tokens})")
     for option, text in (
         ("--temperature", "divide the logits by T; 0 takes the likeliest token"),
         ("--top-p", "keep the likeliest tokens that together have probability P"),

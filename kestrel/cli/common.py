@@ -1,0 +1,167 @@
+"""What several commands share: the model, the sampling options, what goes to which stream.
+
+Text and results go to standard output, everything said about them to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING
+
+from kestrel.errors import RequestError
+from kestrel.sampling.params import SamplingParams
+
+if TYPE_CHECKING:
+    import argparse
+
+    from kestrel.engine.request import Usage
+    from kestrel.model import Model
+
+__all__ = [
+    "describe_model", "describe_params", "figures", "given_params", "load_model", "note",
+    "params_for", "print_json", "rate", "visible",
+]  # fmt: skip
+
+#: New tokens of ``generate`` where neither the line nor generation_config.json says how many.
+DEFAULT_MAX_TOKENS = 256
+
+#: Control characters by which a model could move the cursor or retitle the window.
+_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
+}
+
+
+def note(message: str) -> None:
+    """A sentence on standard error."""
+    print(f"kestrel: {message}", file=sys.stderr, flush=True)
+
+
+def visible(text: str) -> str:
+    """The text with control characters made visible where standard output is a terminal."""
+    return text.translate(_CONTROLS) if sys.stdout.isatty() else text
+
+
+def print_json(value: object) -> None:
+    """One JSON object on one line of standard output, in ASCII."""
+    print(json.dumps(value))
+
+
+def load_model(args: "argparse.Namespace", max_seqs: int = 1, **changes: object) -> "Model":
+    """The model that the options ask for; its notes go to standard error.
+
+    ``max_seqs`` is what the command runs at once, so that the cache is no larger than that needs.
+    ``changes`` replace options of ``kestrel.load``.
+    """
+    from kestrel.model import load
+    from kestrel.models.config import Limits
+
+    options = {
+        "backend": args.backend,
+        "limits": Limits(max_seqs=max_seqs, max_context=args.max_context),
+        "threads": args.threads,
+        "isa": args.isa,
+        "kv_dtype": args.kv_dtype,
+        "mmap": not args.no_mmap,
+    }
+    model = load(args.model, **{**options, **changes})
+    for sentence in model.notes:
+        note(f"note: {sentence}")
+    return model
+
+
+def given_params(args: "argparse.Namespace") -> dict[str, object]:
+    """The sampling options given on the command line, checked before any model is loaded.
+
+    Raises RequestError that names the option, what was expected and what was found.
+    """
+    given: dict[str, object] = {}
+    for field in fields(SamplingParams):
+        value = getattr(args, field.name, None)
+        if value is None or value is False:
+            continue
+        value = dict(value) if field.name == "logit_bias" else value
+        try:
+            SamplingParams(**{field.name: value})
+        except RequestError as error:
+            option = "--" + field.name.replace("_", "-")
+            message = str(error).replace(f"sampling option {field.name}", option)
+            raise RequestError(message) from None
+        given[field.name] = value
+    if args.greedy:
+        if given.get("temperature"):
+            raise RequestError(
+                f"--greedy: it means --temperature 0, found --temperature {given['temperature']:g} "
+                "too: give one of them"
+            )
+        given["temperature"] = 0.0
+    return given
+
+
+def params_for(
+    model: "Model", given: dict[str, object], max_tokens: int | None = DEFAULT_MAX_TOKENS
+) -> SamplingParams:
+    """The model's own defaults with the given options; a seed is drawn where one is needed.
+
+    ``max_tokens`` holds where neither says how many; None leaves that to the context limit.
+    """
+    import secrets
+
+    params = model.defaults.replace(**given)
+    if params.max_tokens is None:
+        params = params.replace(max_tokens=max_tokens)
+    if params.seed is None and not params.is_greedy:
+        # Short enough to be typed again; the engine would draw 63 bits.
+        params = params.replace(seed=secrets.randbits(32))
+    return params
+
+
+def describe_model(model: "Model") -> str:
+    """Backend, threads, context and what a token of cache costs, in one line."""
+    info = model.backend.info
+    device = info.name
+    if info.isa:
+        threads = f"{info.threads} thread" + "s" * (info.threads != 1)
+        device = f"{info.name} {info.isa}, {threads}"
+    per_token = model.cache.nbytes // (model.cache.num_blocks * 16)
+    return (
+        f"{model.folder.name} on {device}; context {model.context_limit:,} tokens, cache "
+        f"{per_token:,} bytes a token"
+    )
+
+
+def describe_params(params: SamplingParams, given: dict[str, object]) -> str:
+    """How tokens are chosen, enough to repeat a run; says what was not given on the line."""
+    plain = SamplingParams()
+    shown = ["greedy"] if params.is_greedy else [f"seed {params.seed}"]
+    skipped = {"seed", "logprobs", "logprobs_after_sampling"}
+    if params.is_greedy:
+        skipped |= {"temperature", "top_k", "top_p", "min_p"}
+    else:
+        skipped.discard("temperature")
+    for name, value in asdict(params).items():
+        if name in skipped or (value == getattr(plain, name) and name not in given):
+            continue
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        shown.append(f"{name} {text}")
+    return ", ".join(shown)
+
+
+def rate(count: int, seconds: float) -> float | None:
+    """Per second, or None where there is nothing to measure."""
+    return count / seconds if count > 0 and seconds > 0 else None
+
+
+def figures(usage: "Usage", first_token_seconds: float | None) -> dict[str, object]:
+    """Tokens, time to first token and tokens per second of one answer."""
+    computed = usage.prompt_tokens - usage.cached_tokens
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "first_token_seconds": first_token_seconds,
+        "prefill_tokens_per_second": rate(computed, usage.prefill_seconds),
+        # The first token comes from the prefill: one decode step less than there are tokens.
+        "decode_tokens_per_second": rate(usage.completion_tokens - 1, usage.decode_seconds),
+    }
