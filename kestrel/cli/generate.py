@@ -25,7 +25,9 @@ from kestrel.errors import RequestError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
+    from kestrel.engine.request import Event
     from kestrel.model import Model
     from kestrel.sampling.params import SamplingParams
 
@@ -49,11 +51,13 @@ def run(args: "argparse.Namespace") -> int:
     ids = model.encode(prompt)
     text = prompt if isinstance(prompt, str) else model.tokenizer.decode(ids)
     write = _Silent() if args.json else _Rows() if args.logprobs is not None else _Story()
+    answer = _Answer()
+    started = time.perf_counter()
+    events = model.stream(ids, params)  # refuses a wrong prompt here, before anything is written
     if not args.no_echo:
         write.prompt(text)
-    answer = _Answer()
     try:
-        answer.follow(model, ids, params, write)
+        answer.follow(events, started, write)
     finally:
         write.end()
     end = answer.end
@@ -104,11 +108,9 @@ class _Answer:
         self.first_token_seconds: float | None = None
         self.end: Finished | None = None
 
-    def follow(
-        self, model: "Model", ids: list[int], params: "SamplingParams", write: "_Silent"
-    ) -> None:
-        started = time.perf_counter()
-        for event in model.stream(ids, params):
+    def follow(self, events: "Iterator[Event]", started: float, write: "_Silent") -> None:
+        """Write the tokens as they come; ``started`` is when the prompt was handed over."""
+        for event in events:
             if isinstance(event, Finished):
                 self.end = event
                 continue

@@ -1,0 +1,173 @@
+"""The command line in real processes: streams, signals, pipes, odd input, exit statuses."""
+
+import json
+import os
+import pty
+import re
+import signal
+
+import pytest
+from system.command_line import CASTLE, CASTLE_IDS, CASTLE_TEXT, run, start
+
+GREEDY = ("--greedy", "--repetition-penalty", "1", "--max-tokens", "11")
+LONG = ("--max-tokens", "900", "--ignore-eos", "--seed", "1")
+
+
+def test_a_text_alone_is_continued_greedily_as_transformers_does():
+    out, err = run(CASTLE, *GREEDY)
+    assert out == CASTLE + CASTLE_TEXT + "\n"
+    settings, figures = err.splitlines()[-2:]
+    assert settings.startswith("kestrel: greedy")
+    assert re.fullmatch(
+        r"kestrel: 11 prompt \+ 11 new tokens, first token after [\d.,]+ ms, "
+        r"prefill [\d,]+ tokens/s, decode [\d,]+ tokens/s, ended by length.*",
+        figures,
+    )
+
+
+def test_a_run_can_be_repeated_from_the_seed_that_it_shows():
+    out, err = run("Once upon a time", "--max-tokens", 30)
+    seed = re.search(r"seed (\d+)", err)[1]
+    again, _ = run("Once upon a time", "--max-tokens", 30, "--seed", seed)
+    assert out.startswith("Once upon a time") and again == out
+
+
+def test_text_comes_token_by_token_into_a_pipe():
+    with start("Once", *LONG, "--max-tokens", 200) as process:
+        pieces = []
+        while piece := os.read(process.stdout.fileno(), 65536):
+            pieces.append(piece)
+    # Not 201 pieces: a busy machine may let several tokens come together.
+    assert len(pieces) > 20
+    assert pieces[0].startswith(b"Once")
+
+
+def test_quiet_leaves_standard_error_empty_and_no_echo_the_prompt_out():
+    out, err = run(CASTLE, *GREEDY, "--quiet", "--no-echo")
+    assert (out, err) == (CASTLE_TEXT + "\n", "")
+
+
+def test_json_is_one_object_with_ids_figures_and_settings():
+    out, _ = run(CASTLE, *GREEDY, "--json", "--backend", "cpu", "--threads", "1")
+    report = json.loads(out)
+    assert report["prompt_ids"] == CASTLE_IDS
+    assert report["ids"] == [274, 296, 261, 3293, 283, 261, 1820, 310, 260, 1084, 1820]
+    assert (report["text"], report["reason"]) == (CASTLE_TEXT, "length")
+    assert report["sampling"]["temperature"] == 0.0
+    assert report["sampling"]["top_p"] == 0.9  # from the model's generation_config.json
+    assert report["backend"]["name"] == "cpu" and report["backend"]["threads"] == 1
+    assert report["figures"]["prompt_tokens"] == 11
+    assert report["figures"]["decode_tokens_per_second"] > 0
+
+
+def test_ctrl_c_leaves_the_text_and_says_interrupted():
+    with start("Once", *LONG) as process:
+        text = os.read(process.stdout.fileno(), 65536)
+        while len(text) < 50:
+            text += os.read(process.stdout.fileno(), 65536)
+        process.send_signal(signal.SIGINT)
+        rest, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert (text + rest).startswith(b"Once") and rest.endswith(b"\n")
+    assert err.endswith(b"kestrel: interrupted\n") and b"Traceback" not in err
+
+
+def test_a_reader_that_stops_reading_ends_the_program_quietly():
+    with start("Once", *LONG) as process:
+        os.read(process.stdout.fileno(), 4)
+        process.stdout.close()
+        err = process.stderr.read()
+        assert process.wait(timeout=60) == 141
+    assert b"Traceback" not in err and b"ignored" not in err and b"error" not in err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+def test_a_full_disk_is_named():
+    with open("/dev/full", "wb") as full:
+        _, err = run("Once", status=3, stdout=full)
+    assert "No space left on device" in err and "Traceback" not in err and "ignored" not in err
+
+
+def test_closed_streams_are_no_error():
+    def close_streams():
+        for descriptor in (0, 1, 2):
+            os.close(descriptor)
+
+    with start("Once", "--max-tokens", 3, preexec_fn=close_streams) as process:
+        assert process.wait(timeout=60) == 0
+
+
+def test_the_prompt_from_standard_input_loses_one_line_end():
+    for data in (CASTLE.encode(), CASTLE.encode() + b"\n", CASTLE.encode() + b"\r\n"):
+        out, _ = run("-", *GREEDY, "--json", stdin=data)
+        assert json.loads(out)["prompt_ids"] == CASTLE_IDS
+    out, _ = run("-", *GREEDY, "--json", stdin=CASTLE.encode() + b"\n\n")
+    assert json.loads(out)["prompt"] == CASTLE + "\n"
+
+
+def test_nul_and_other_characters_are_part_of_a_prompt():
+    out, _ = run("-", *GREEDY, "--json", stdin="a\0b\u2028 caf\u00e9 \U0001f642".encode())
+    assert json.loads(out)["prompt"] == "a\0b\u2028 caf\u00e9 \U0001f642"
+
+
+def test_bytes_that_are_not_utf8_are_named():
+    _, err = run(b"caf\xe9".decode("utf-8", "surrogateescape"), status=2)
+    assert "prompt: expected UTF-8 text, found the byte 0xe9" in err
+    _, err = run("-", stdin=b"caf\xe9 au lait", status=2)
+    assert "standard input: expected UTF-8 text, found the byte 0xe9 at offset 3" in err
+
+
+def test_a_character_that_the_output_cannot_hold_is_shown_by_its_number():
+    out, _ = run("caf\u00e9", *GREEDY, environment={"PYTHONIOENCODING": "ascii"})
+    assert out.startswith(r"caf\xe9")
+
+
+def test_warnings_are_one_line():
+    _, err = run("Once", "--max-tokens", 2, environment={"KESTREL_THREDS": "1"})
+    [line] = [line for line in err.splitlines() if "KESTREL_THREDS" in line]
+    assert line.startswith("kestrel: warning: KESTREL_THREDS is set, but means nothing")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "status"),
+    [("KESTREL_ISA", "avx99", 3), ("KESTREL_THREADS", "many", 2), ("KESTREL_BACKEND", "tpu", 3)],
+)
+def test_a_wrong_environment_variable_is_named(variable, value, status):
+    _, err = run("Once", status=status, environment={variable: value})
+    assert value in err and "Traceback" not in err
+
+
+def test_debug_shows_the_traceback():
+    _, err = run("Once", "--model", "/nowhere", "--debug", status=2)
+    assert "Traceback" in err and err.splitlines()[-1].startswith("kestrel: error: /nowhere")
+
+
+def on_a_terminal(*arguments: object, **environment: str) -> str:
+    """What the program writes to a terminal."""
+    controller, terminal = pty.openpty()
+    with start(*arguments, stdout=terminal, environment=environment) as process:
+        os.close(terminal)
+        pieces = []
+        try:
+            while piece := os.read(controller, 65536):
+                pieces.append(piece)
+        except OSError:  # Linux: the other side was closed
+            pass
+        process.communicate(timeout=60)
+    os.close(controller)
+    assert process.returncode == 0
+    return b"".join(pieces).decode().replace("\r\n", "\n")
+
+
+def test_a_terminal_shows_the_prompt_in_bold():
+    assert on_a_terminal(CASTLE, *GREEDY, TERM="xterm") == (
+        f"\x1b[1m{CASTLE}\x1b[0m{CASTLE_TEXT}\n"
+    )
+    assert on_a_terminal(CASTLE, *GREEDY, TERM="dumb") == CASTLE + CASTLE_TEXT + "\n"
+    plain = on_a_terminal(CASTLE, *GREEDY, TERM="xterm", NO_COLOR="1")
+    assert plain == CASTLE + CASTLE_TEXT + "\n"
+
+
+def test_a_terminal_is_spared_control_characters():
+    shown = on_a_terminal("a\x1b]0;title\x07b\tc", *GREEDY, TERM="dumb")
+    assert shown.startswith("a\\x1b]0;title\\x07b\tc")

@@ -1,0 +1,219 @@
+"""What each command prints and returns; errors name what is wrong and choose the exit status."""
+
+import json
+import os
+
+import numpy
+import pytest
+from checkpoints import tiny_llama_config, tiny_llama_tensors, write_checkpoint
+from system.command_line import CASTLE, CASTLE_TEXT
+
+import kestrel
+from kestrel.cli import main
+from kestrel.cli.verify import CASES
+
+GREEDY = ["--greedy", "--repetition-penalty", "1"]
+
+
+@pytest.fixture
+def outcome(capsys):
+    """Run the program in this process: (status, standard output, standard error)."""
+
+    def call(*arguments):
+        status = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+# -- generate ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "parts"),
+    [
+        (["generate"], 2, ["no prompt", "standard input", "--file", "--ids"]),
+        (["Once", "--model", "/nowhere"], 2, ["/nowhere"]),
+        (["Once", "--model", __file__], 2, [__file__]),
+        (["Once", "--file", "x"], 2, ["not allowed"]),
+        (["--file", "/nowhere/prompt.txt"], 2, ["/nowhere/prompt.txt: No such file"]),
+        (["--file", os.path.dirname(__file__)], 2, ["Is a directory"]),
+        (["Once", "--backend", "tpu"], 3, ["'tpu'", "cpu"]),
+        (["Once", "--isa", "avx99"], 3, ["'avx99'", "scalar"]),
+        (["Once", "--backend", "reference", "--threads", "2"], 3, ["threads", "reference"]),
+        (["Once", "--max-context", "4096"], 2, ["max_context", "4096", "1024"]),
+        (["--ids", "0 4096"], 2, ["4096", "position 1", "4095"]),
+        (["--ids", " ".join(["5"] * 65), "--max-context", "64"], 2, ["65", "64"]),
+        # Found before the model is looked for:
+        (["Once", "--model", "/nowhere", "--top-p", "2"], 2, ["--top-p", "0 to 1", "2.0"]),
+        (["Once", "--model", "/nowhere", "--stop", ""], 2, ["--stop", "not empty"]),
+        (["Once", "--model", "/nowhere", "--temperature", "-1"], 2, ["--temperature", "-1"]),
+        (["Once", "--greedy", "--temperature", "0.5"], 2, ["--greedy", "--temperature 0.5"]),
+    ],
+)
+def test_errors_name_what_was_expected_and_found(outcome, arguments, status, parts):
+    found, out, err = outcome(*arguments)
+    assert (found, out) == (status, "")
+    for part in parts:
+        assert part in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_a_file_that_may_not_be_read_is_an_error_of_the_environment(outcome, tmp_path):
+    path = tmp_path / "prompt.txt"
+    path.write_text("Once")
+    path.chmod(0)
+    status, _, err = outcome("--file", path)
+    assert status == 3 and f"{path}: Permission denied" in err
+
+
+def test_a_prompt_from_a_file(outcome, tmp_path):
+    path = tmp_path / "prompt.txt"
+    path.write_text(CASTLE + "\n", encoding="utf-8")
+    status, out, _ = outcome("--file", path, *GREEDY, "--max-tokens", 11)
+    assert (status, out) == (0, CASTLE + CASTLE_TEXT + "\n")
+
+
+def test_a_stop_string_ends_the_text_before_it(outcome):
+    _, out, err = outcome(CASTLE, *GREEDY, "--stop", "castle was", "--no-echo")
+    assert out == " and in the midst of the \n"
+    assert "ended by stop" in err
+
+
+def test_the_context_limit_ends_an_answer_and_is_named(outcome):
+    # 60 tokens and 4 new ones fill 64; the last is given out and never fed back.
+    ids = " ".join(["5"] * 60)
+    _, out, _ = outcome("--ids", ids, "--max-context", 64, "--ignore-eos", "--greedy", "--json")
+    report = json.loads(out)
+    assert (report["reason"], report["figures"]["completion_tokens"]) == ("length", 4)
+    assert "64" in report["note"]
+
+
+def test_logprobs_are_those_of_the_model_card(outcome):
+    # "first_step_top5" of the card: 274 has logit 8.86658 and 387 has 8.00564.
+    _, out, _ = outcome(CASTLE, *GREEDY, "--max-tokens", 1, "--logprobs", 2)
+    prompt, row = out.splitlines()
+    assert json.loads(prompt.strip()) == CASTLE
+    chosen, _, top = row.partition("|")
+    token, logprob, text = chosen.split(maxsplit=2)
+    assert (token, json.loads(text)) == ("274", " and")
+    listed = dict(zip(top.split()[::2], map(float, top.split()[1::2])))
+    assert list(listed) == ["274", "387"] and listed["274"] == float(logprob)
+    # Both numbers are printed with 4 digits, the card's with 5.
+    assert abs((listed["274"] - listed["387"]) - (8.86658 - 8.00564)) <= 2 * 0.5e-4 + 2 * 0.5e-5
+
+
+# -- devices, bench, verify --------------------------------------------------------------------
+
+
+def test_devices_lists_backends_sets_and_kernels(outcome):
+    status, out, _ = outcome("devices", "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert [backend["name"] for backend in found["backends"]] == ["cpu", "reference", "null"]
+    sets = {row["name"]: row for row in found["instruction_sets"]}
+    assert set(sets) == {"scalar", "avx2", "avx512", "neon"}
+    assert sets["scalar"]["supported"] and sum(row["chosen"] for row in sets.values()) == 1
+    assert all(row["supported"] or row["missing"] for row in sets.values())
+    assert found["threads"]["chosen"] >= 1
+    status, out, _ = outcome("devices")
+    assert status == 0
+    for word in ("reference", "avx512", "rms_norm", "build options", "environment"):
+        assert word in out
+
+
+def test_bench_prints_the_protocol_and_the_same_checksum_each_time(outcome, demo_model):
+    arguments = ("bench", demo_model, "--runs", 2, "--warmup", 0, "--prefill-tokens", 20, "--json")
+    reports = [json.loads(outcome(*arguments)[1]) for _ in range(2)]
+    first, second = reports
+    assert first["protocol"] == {
+        "prompt_tokens": 16, "new_tokens": 32, "prefill_tokens": 20, "warmup": 0, "runs": 2,
+    }  # fmt: skip
+    assert first["logits_checksum"] == second["logits_checksum"]
+    for name in ("first_token_ms", "prefill_tokens_per_second", "decode_tokens_per_second"):
+        spread = first[name]
+        assert 0 < spread["min"] <= spread["median"] <= spread["max"]
+    # 5,475,584 parameters of 2 bytes, each read once (the tied embedding is the head), and the
+    # inverse frequencies of head_dim 32: 16 of 4 bytes.
+    assert first["weight_bytes_per_step"] == 2 * 5_475_584 + 64
+
+
+def test_bench_as_a_table(outcome):
+    status, out, _ = outcome("bench", "--runs", 1, "--warmup", 0, "--prefill-tokens", 20)
+    assert status == 0
+    for part in ("first token, ms", "prefill of 16", "decode of 32", "logits checksum", "1 measured"):
+        assert part in out
+
+
+def test_bench_says_what_context_it_needs(outcome):
+    status, _, err = outcome("bench", "--max-context", 40)
+    assert status == 2 and "a context of 129 tokens, found 40" in err
+
+
+def test_verify_finds_one_set_of_bits(outcome, tiny_model):
+    status, out, _ = outcome("verify", tiny_model, "--json")
+    report = json.loads(out)
+    assert status == 0 and report["ok"]
+    assert {run["hash"] for run in report["runs"]} == {report["hash"]}
+    threads = {run["threads"] for run in report["runs"]}
+    sets = {run["isa"] for run in report["runs"]}
+    assert {1, 2} <= threads and "scalar" in sets
+    assert len(report["runs"]) == len(CASES) * len(threads) * len(sets)
+    status, out, _ = outcome("verify", tiny_model, "--isa", "scalar")
+    assert status == 0 and "DIFFERS" not in out and report["hash"] in out.splitlines()[-2]
+
+
+def test_verify_refuses_what_it_cannot_run(outcome, tiny_model):
+    status, _, err = outcome("verify", tiny_model, "--isa", "avx99")
+    assert status == 3 and "'avx99'" in err and "scalar" in err
+    status, _, err = outcome("verify", tiny_model, "--ids", "1 2 3")
+    assert status == 2 and "a prompt of 17 to" in err and "found 3" in err
+
+
+# -- diff --------------------------------------------------------------------------------------
+
+
+def test_diff_with_the_reference_backend(outcome, tiny_model):
+    status, out, err = outcome("diff", tiny_model, "--ids", "3 1 4 1 5 9")
+    assert status == 0 and "lm_head" in out and "against backend reference" in err
+    status, out, _ = outcome("diff", tiny_model, "--ids", "3 1 4 1 5 9", "--json")
+    assert json.loads(out)["first_beyond"] is None
+
+
+def test_diff_names_the_first_stage_that_is_wrong(outcome, tiny_model, tmp_path):
+    from safetensors.numpy import save_file
+
+    ids = [3, 1, 4, 1, 5, 9]
+    with kestrel.load(tiny_model, backend="reference") as model:
+        stages = dict(model.trace(ids))
+    wrong = "model.layers.1.mlp.up_proj"
+    stages[wrong] = stages[wrong].copy()
+    stages[wrong][2, 3] += 1.0
+    path = tmp_path / "dump.safetensors"
+    tensors = {"token_ids": numpy.array(ids, numpy.int32), **stages}
+    save_file(tensors, path, {"format": "kestrel-reference-dump"})
+    status, out, _ = outcome("diff", tiny_model, "--reference", path, "--json")
+    report = json.loads(out)
+    assert (status, report["ok"], report["first_beyond"]) == (1, False, wrong)
+    status, out, _ = outcome("diff", tiny_model, "--reference", path)
+    assert status == 1 and wrong in out.splitlines()[-1]
+    status, _, err = outcome("diff", tiny_model, "--reference", path, "--ids", "3 1 4")
+    assert status == 2 and "[3, 1, 4]" in err and "found [3, 1, 4, 1, 5, 9]" in err
+
+
+def test_diff_says_what_a_dump_is(outcome, tiny_model):
+    status, _, err = outcome("diff", tiny_model, "--reference", "/nowhere/dump.safetensors")
+    assert status == 2 and "/nowhere/dump.safetensors" in err
+    status, _, err = outcome("diff", "--reference", os.path.join(tiny_model, "model.safetensors"))
+    assert status == 2 and "tools/dump_reference.py" in err
+
+
+@pytest.fixture(scope="session")
+def tiny_model(demo_model, tmp_path_factory):
+    """Two random layers behind the demo model's tokenizer."""
+    folder = tmp_path_factory.mktemp("tiny")
+    config = tiny_llama_config(vocab_size=4096)
+    tensors = tiny_llama_tensors(config, seed=7)
+    return str(write_checkpoint(folder, config, tensors, tokenizer=demo_model))
