@@ -1,0 +1,48 @@
+"""Distributions, each built once for all tests that look at them; builds.py says how."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from system.builds import copy_tree, execute, make_venv, pip_install
+
+BUILD_TOOLS = ("setuptools", "Cython", "build_manpages", "build")
+
+
+@pytest.fixture(scope="session")
+def build_tools() -> None:
+    """Skip unless this environment can build without a network."""
+    for name in BUILD_TOOLS:
+        pytest.importorskip(name, reason=f"{name} is not installed: pip install '.[test]'")
+
+
+@pytest.fixture(scope="session")
+def sdist(build_tools, tmp_path_factory) -> Path:
+    """The source distribution, as ``python -m build --sdist`` makes it."""
+    folder = tmp_path_factory.mktemp("sdist")
+    source = copy_tree(folder / "source")
+    command = ("-m", "build", "--sdist", "--no-isolation", "--outdir", folder)
+    execute(sys.executable, *command, cwd=source)
+    [archive] = folder.glob("*.tar.gz")
+    return archive
+
+
+@pytest.fixture(scope="session")
+def wheel(sdist, tmp_path_factory) -> Path:
+    """A wheel built from the source distribution alone."""
+    folder = tmp_path_factory.mktemp("wheel")
+    shutil.unpack_archive(sdist, folder)
+    [source] = (path for path in folder.iterdir() if path.is_dir())
+    command = ("-m", "build", "--wheel", "--no-isolation", "--outdir", folder)
+    execute(sys.executable, *command, cwd=source)
+    [archive] = folder.glob("*.whl")
+    return archive
+
+
+@pytest.fixture(scope="session")
+def installed(wheel, tmp_path_factory) -> Path:
+    """The Python of an environment that has nothing of Kestrel but the wheel."""
+    python = make_venv(tmp_path_factory.mktemp("installed") / "venv")
+    pip_install(python, wheel, cwd=wheel.parent)
+    return python
