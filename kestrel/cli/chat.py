@@ -57,7 +57,7 @@ def run(args: "argparse.Namespace") -> int:
     params = params_for(model, given, max_tokens=None)
     chat = Conversation(model, params, template, args.plain_content, args.system)
     note(describe_model(model))
-    note(describe_params(params, given))
+    note(describe_params(model, params, given))
     loop = _Loop(chat, sys.stdin.isatty())
     with loop.interrupts:
         loop.run()

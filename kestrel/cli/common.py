@@ -10,8 +10,9 @@ import sys
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
+from kestrel.cache.paged_cache import BLOCK_SIZE
 from kestrel.errors import RequestError
-from kestrel.sampling.params import SamplingParams
+from kestrel.sampling.params import GREEDY_TEMPERATURE, SamplingParams
 
 if TYPE_CHECKING:
     import argparse
@@ -26,6 +27,10 @@ __all__ = [
 
 #: New tokens of ``generate`` where neither the line nor generation_config.json says how many.
 DEFAULT_MAX_TOKENS = 256
+
+#: Options that say what to report, and those without effect where nothing is drawn.
+_REPORTING = ("seed", "logprobs", "logprobs_after_sampling")
+_DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")
 
 #: Control characters by which a model could move the cursor or retitle the window.
 _CONTROLS = {
@@ -114,6 +119,10 @@ def params_for(
     if params.seed is None and not params.is_greedy:
         # Short enough to be typed again; the engine would draw 63 bits.
         params = params.replace(seed=secrets.randbits(32))
+    idle = [name for name in _DRAWING if params.is_greedy and given.get(name)]
+    if idle and params.temperature < GREEDY_TEMPERATURE:
+        options = ", ".join("--" + name.replace("_", "-") for name in idle)
+        note(f"note: {options} without effect: the answer is greedy; --temperature 1 draws tokens")
     return params
 
 
@@ -124,28 +133,30 @@ def describe_model(model: "Model") -> str:
     if info.isa:
         threads = f"{info.threads} thread" + "s" * (info.threads != 1)
         device = f"{info.name} {info.isa}, {threads}"
-    per_token = model.cache.nbytes // (model.cache.num_blocks * 16)
+    per_token = model.cache.nbytes // (model.cache.num_blocks * BLOCK_SIZE)
     return (
         f"{model.folder.name} on {device}; context {model.context_limit:,} tokens, cache "
         f"{per_token:,} bytes a token"
     )
 
 
-def describe_params(params: SamplingParams, given: dict[str, object]) -> str:
-    """How tokens are chosen, enough to repeat a run; says what was not given on the line."""
+def describe_params(model: "Model", params: SamplingParams, given: dict[str, object]) -> str:
+    """How tokens are chosen, enough to repeat a run: each option that acts, by where it is from."""
     plain = SamplingParams()
-    shown = ["greedy"] if params.is_greedy else [f"seed {params.seed}"]
-    skipped = {"seed", "logprobs", "logprobs_after_sampling"}
-    if params.is_greedy:
-        skipped |= {"temperature", "top_k", "top_p", "min_p"}
-    else:
-        skipped.discard("temperature")
+    shown = {"": ["greedy"] if params.is_greedy else [f"seed {params.seed}"]}
     for name, value in asdict(params).items():
-        if name in skipped or (value == getattr(plain, name) and name not in given):
+        if name in _REPORTING or (params.is_greedy and name in _DRAWING):
             continue
-        text = f"{value:g}" if isinstance(value, float) else str(value)
-        shown.append(f"{name} {text}")
-    return ", ".join(shown)
+        acts = value != getattr(plain, name) or name == "temperature"
+        if acts or name in given:
+            text = f"{value:g}" if isinstance(value, float) else str(value)
+            source = model.default_sources[name].removesuffix(f" {name}")
+            if name in given or source == "default":
+                source = ""
+            shown.setdefault(source, []).append(f"{name} {text}")
+    return "; ".join(
+        (f"{source}: " if source else "") + ", ".join(options) for source, options in shown.items()
+    )
 
 
 def rate(count: int, seconds: float) -> float | None:

@@ -39,7 +39,9 @@ def _look() -> dict[str, object]:
         "threads": {
             **asdict(granted),
             "chosen": asked.threads or granted.threads,
-            "why": "KESTREL_THREADS" if asked.threads else str(granted),
+            "why": f"{asked.threads} by KESTREL_THREADS; the system grants {granted}"
+            if asked.threads
+            else str(granted),
         },
         "environment": {
             name: value for name, value in sorted(os.environ.items()) if name[:8] == "KESTREL_"
@@ -82,7 +84,7 @@ def _sections(found: dict) -> list[str]:
     sections = [
         f"processor  {found['processor']}",
         _table(("backend", "available", "what"), backends),
-        f"threads    {found['threads']['chosen']}, from {found['threads']['why']}",
+        f"threads    {found['threads']['why']}",
     ]
     if found["instruction_sets"]:
         rows = [

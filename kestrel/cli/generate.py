@@ -47,7 +47,7 @@ def run(args: "argparse.Namespace") -> int:
     params = params_for(model, given)
     if not args.quiet:
         note(describe_model(model))
-        note(describe_params(params, given))
+        note(describe_params(model, params, given))
     ids = model.encode(prompt)
     text = prompt if isinstance(prompt, str) else model.tokenizer.decode(ids)
     write = _Silent() if args.json else _Rows() if args.logprobs is not None else _Story()

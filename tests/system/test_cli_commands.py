@@ -105,6 +105,21 @@ def test_logprobs_are_those_of_the_model_card(outcome):
     assert abs((listed["274"] - listed["387"]) - (8.86658 - 8.00564)) <= 2 * 0.5e-4 + 2 * 0.5e-5
 
 
+def test_settings_are_shown_with_where_they_come_from(outcome):
+    _, _, err = outcome("Once", "--max-tokens", 2, "--seed", 3, "--min-p", 0.1)
+    # The demo model's generation_config.json: do_sample, temperature, top_p, repetition_penalty.
+    assert (
+        "kestrel: seed 3, max_tokens 2, min_p 0.1; generation_config.json: temperature 0.7, "
+        "top_p 0.9, repetition_penalty 1.05; transformers' default where do_sample is true: "
+        "top_k 50\n"
+    ) in err
+
+
+def test_an_option_without_effect_is_named(outcome):
+    _, _, err = outcome("Once", "--max-tokens", 2, "--greedy", "--top-p", 0.5, "--seed", 3)
+    assert "--top-p, --seed without effect: the answer is greedy" in err
+
+
 # -- devices, bench, verify --------------------------------------------------------------------
 
 
