@@ -17,7 +17,7 @@ from kestrel.engine.engine import Engine, Generation, collect
 from kestrel.engine.runner import Runner
 from kestrel.engine.scoring import check_prompt, score, trace
 from kestrel.errors import BackendError, RequestError
-from kestrel.generation import default_params, end_token_ids
+from kestrel.generation import default_params, end_token_ids, generation_notes
 from kestrel.models import family_for
 from kestrel.models.config import Limits
 from kestrel.models.decoder import decoder
@@ -93,7 +93,7 @@ class Model:
         limits = Limits() if limits is None else limits
         if not isinstance(limits, Limits):
             raise RequestError(f"limits: expected kestrel.Limits, found {limits!r:.80}")
-        family = family_for(checkpoint.config, checkpoint.folder)
+        family = family_for(checkpoint.config, checkpoint.folder / "config.json")
         self.folder = checkpoint.folder
         self.config = family.parse(checkpoint.config, checkpoint.folder / "config.json")
         self._weights, notes = bind(checkpoint, self.config, family)
@@ -109,7 +109,14 @@ class Model:
         self.context_limit = capacity.max_context
         self.cache = PagedCache(backend, self.config, capacity.num_blocks, dtype)
         self.pool = BlockPool(capacity.num_blocks, BLOCK_SIZE)
-        self.notes = [*checkpoint.notes, *notes, *capacity.notes]
+        self.notes = [
+            *checkpoint.notes,
+            *self.config.notes,
+            *notes,
+            *generation_notes(checkpoint.generation_config),
+            *self.tokenizer.warnings,
+            *capacity.notes,
+        ]
         self._runner = self._compile(
             limits.max_tokens, limits.max_logit_rows or limits.max_seqs
         )
