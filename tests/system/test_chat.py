@@ -9,6 +9,7 @@ import termios
 import time
 
 import pytest
+from checkpoints import tiny_llama_config, tiny_llama_tensors, write_checkpoint
 from system.command_line import run, start
 
 import kestrel
@@ -57,7 +58,7 @@ class Terminal:
         os.write(self._controller, text.encode())
 
     def wait_for(self, text: str, more: int = 0) -> str:
-        """Read until ``text`` and ``more`` characters behind it are shown; what came up to there."""
+        """Read until ``text`` and ``more`` characters behind it are shown; all up to there."""
         deadline = time.monotonic() + 120
         while True:
             at = self.shown.find(text, self._seen)
@@ -237,6 +238,17 @@ def test_input_that_is_not_utf8_is_named(template):
 def test_without_a_template_the_error_says_how_to_give_one():
     _, err = run("chat", status=2)
     assert "no chat template" in err and "--chat-template FILE" in err and "kestrel --model" in err
+
+
+def test_a_model_with_a_template_of_its_own_needs_no_option(demo_model, tmp_path):
+    config = tiny_llama_config(vocab_size=4096)
+    tensors = tiny_llama_tensors(config, seed=7)
+    write_checkpoint(tmp_path, config, tensors, tokenizer=demo_model)
+    (tmp_path / "chat_template.jinja").write_text(TEMPLATE)
+    out, err = run("chat", tmp_path, "--max-tokens", 4, stdin=b"Hello\n/figures\n")
+    # <user>, Hello and <assistant>, each with its line end, and no BOS: the template writes none.
+    ids = kestrel.load().tokenizer.encode("<user>\nHello\n<assistant>\n", add_special_tokens=False)
+    assert f"{len(ids)} prompt + 4 new tokens" in out and "Traceback" not in err
 
 
 # -- the conversation itself -------------------------------------------------------------------

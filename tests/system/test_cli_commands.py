@@ -158,7 +158,7 @@ def test_bench_prints_the_protocol_and_the_same_checksum_each_time(outcome, demo
 def test_bench_as_a_table(outcome):
     status, out, _ = outcome("bench", "--runs", 1, "--warmup", 0, "--prefill-tokens", 20)
     assert status == 0
-    for part in ("first token, ms", "prefill of 16", "decode of 32", "logits checksum", "1 measured"):
+    for part in ("first token, ms", "prefill of 16", "decode of 32", "checksum", "1 measured"):
         assert part in out
 
 
