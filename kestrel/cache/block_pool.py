@@ -7,6 +7,9 @@ cannot hand one prompt's cache to another; the key of the block before is a seri
 never used twice, so by induction an equal key means an equal prefix from the first token on.
 
 Every operation costs O(blocks it is about), and the index has at most one entry a block.
+
+Ctrl-C may fall between any two lines, also under the lock. The order of the lines is such that it
+can then cost a block, which nobody gets any more, but never gives one to two owners.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ class BlockPool:
         self.block_size = block_size
         self.limit = limit
         self._lock = threading.Lock()
-        self._returned: deque[Sequence[int]] = deque()  # released, not yet counted
+        self._returned: deque[int] = deque()  # released, not yet counted
         self._counts = [0] * num_blocks
         self._blank = list(range(num_blocks - 1, -1, -1))  # a stack: the lowest id is used first
         self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
@@ -119,7 +122,9 @@ class BlockPool:
         the very thread that holds the lock; whoever comes next then counts them. Raises ValueError
         for a block that nobody holds.
         """
-        self._returned.append(blocks)
+        # The last position goes first: a prefix is then reused after what continues it, so that no
+        # cached block is ever cut off from its start.
+        self._returned.extend(reversed(blocks))
         if not self._lock.locked():
             with self._lock:
                 self._take_back()
@@ -127,8 +132,8 @@ class BlockPool:
     def publish(self, parent: int | None, tokens: Sequence[int], block: int) -> int:
         """Make a full private block findable, and return the block to use in its place from now on.
 
-        That is ``block``, unless another block already has this content: then the caller's hold
-        moves to that one, and ``block`` is blank again. Two sequences with an equal prefix so end
+        That is ``block``, unless another block already has this content: then that one is held
+        once more for the caller, who releases ``block``. Two sequences with an equal prefix so end
         up with the same blocks, even if they computed it at the same time.
 
         Args:
@@ -149,12 +154,11 @@ class BlockPool:
             known = self._index.get(key)
             if known is not None:
                 self._hold(known)
-                self._drop(block)
                 return known
             self._last_serial += 1
-            self._index[key] = block
             self._keys[block] = key
             self._serials[block] = self._last_serial
+            self._index[key] = block
             return block
 
     def find_prefix(self, tokens: Sequence[int], max_blocks: int | None = None) -> list[int]:
@@ -210,16 +214,12 @@ class BlockPool:
         return (serial, *tokens)
 
     def _hold(self, block: int) -> None:
-        if not self._counts[block]:
-            del self._cached[block]
+        self._cached.pop(block, None)
         self._counts[block] += 1
 
     def _take_back(self) -> None:
         while self._returned:
-            # The last position goes first: a prefix is then reused after what continues it, so that
-            # no cached block is ever cut off from its start.
-            for block in reversed(self._returned.popleft()):
-                self._drop(block)
+            self._drop(self._returned.popleft())
 
     def _drop(self, block: int) -> None:
         count = self._counts[block] - 1
@@ -235,7 +235,8 @@ class BlockPool:
     def _forget(self, block: int) -> None:
         key = self._keys[block]
         assert key is not None
-        del self._index[key]
+        if self._index.get(key) == block:
+            del self._index[key]
         self._keys[block] = None
         self._serials[block] = _UNPUBLISHED
 

@@ -74,7 +74,10 @@ class Sequence:
         blocks = self.blocks
         for i in range(full, computed // size):
             tokens = self.tokens[i * size : (i + 1) * size]
-            blocks[i] = self.pool.publish(blocks[i - 1] if i else None, tokens, blocks[i])
+            own = blocks[i]
+            blocks[i] = self.pool.publish(blocks[i - 1] if i else None, tokens, own)
+            if blocks[i] != own:
+                self.pool.release((own,))
 
     def fork(self) -> Sequence:
         """A sequence with the same tokens that shares the full blocks.

@@ -17,9 +17,16 @@ def publish_chain(pool: BlockPool, tokens: list[int]) -> list[int]:
     blocks: list[int] = []
     for i in range(0, len(tokens) - pool.block_size + 1, pool.block_size):
         (block,) = pool.allocate(1)
-        parent = blocks[-1] if blocks else None
-        blocks.append(pool.publish(parent, tokens[i : i + pool.block_size], block))
+        blocks.append(publish(pool, blocks, tokens[i : i + pool.block_size], block))
     return blocks
+
+
+def publish(pool: BlockPool, before: list[int], tokens: list[int], block: int) -> int:
+    """Publish a block behind others, and let go of it if another has its content."""
+    used = pool.publish(before[-1] if before else None, tokens, block)
+    if used != block:
+        pool.release([block])
+    return used
 
 
 def test_allocates_each_block_once_and_says_what_is_missing():
@@ -181,7 +188,7 @@ def test_random_use_keeps_the_invariants(seed):
                     assert pool.available == 0
                     break
                 part = tokens[i * size : (i + 1) * size]
-                blocks.append(pool.publish(blocks[-1] if blocks else None, part, new[0]))
+                blocks.append(publish(pool, blocks, part, new[0]))
                 content[blocks[-1]] = tokens[: (i + 1) * size]
             holders.append((tokens, blocks))
         elif holders and action < 0.7:
@@ -209,8 +216,7 @@ def test_threads_share_a_pool():
                 blocks = pool.find_prefix(tokens)
                 for i in range(len(blocks), 4):
                     (block,) = pool.allocate(1)
-                    parent = blocks[-1] if blocks else None
-                    blocks.append(pool.publish(parent, tokens[2 * i : 2 * i + 2], block))
+                    blocks.append(publish(pool, blocks, tokens[2 * i : 2 * i + 2], block))
                 pool.share(blocks)
                 pool.release(blocks)
                 pool.release(blocks)
