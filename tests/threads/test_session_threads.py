@@ -1,4 +1,4 @@
-"""Two threads on one Session: an error for the second, and no harm done. Two Sessions: no matter."""
+"""Two threads on one Session: an error for the second, and no harm. Two Sessions: no matter."""
 
 from __future__ import annotations
 
