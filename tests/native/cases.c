@@ -128,13 +128,14 @@ static void linear(int rows, int in, int o0, int o1, int o2, int d0, int d1, int
 }
 
 static void linears(void) {
-    static const int rows[] = {1, 2, 3, 5, 131}, ins[] = {1, 15, 16, 47, 288, 530, 1040};
-    for (int r = 0; r < 5; r++)
+    static const int rows[] = {1, 2, 3, 5, 10, 131}, ins[] = {1, 15, 16, 47, 288, 530, 1040};
+    for (int r = 0; r < 6; r++)
         for (int i = 0; i < 7; i++) {
             const int dtype = (r + i) % 3;
             linear(rows[r], ins[i], 13, 0, 0, dtype, 0, 0, r & 1, i & 1, i % 2 * 2);
             linear(rows[r], ins[i], 24, 9, 1, dtype, (dtype + 1) % 3, (dtype + 2) % 3, i & 1, 0, 8);
         }
+    linear(8, 40000, 3, 0, 0, KST_BF16, 0, 0, 0, 0, 0); /* eight rows do not fit the scratch */
     for (int dtype = 0; dtype < 3; dtype++) linear(7, 96, 40, 0, 0, dtype, 0, 0, 1, 1, 0);
 }
 

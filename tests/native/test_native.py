@@ -36,7 +36,7 @@ MACHINE = {"aarch64": "arm64"}.get(platform.machine(), platform.machine())
 
 # The hash that test_bits.c prints last, over the outputs of all its cases: the same on every
 # machine, compiler and instruction set. It changes when cases.c or the order of a sum does.
-BITS = "ee9142befddf05f8"
+BITS = "d4fdadef29d70a8f"
 
 Build = Callable[..., list[Path]]
 
@@ -122,7 +122,8 @@ def sanitizer(compiler: tuple[str, ...], names: str, folder: Path) -> list[str]:
     flags = [f"-fsanitize={names}"]
     if subprocess.run([*compiler, *flags, probe, "-o", folder / "probe"], capture_output=True).returncode:
         pytest.skip(f"{compiler[0]} cannot link -fsanitize={names}")
-    return [*flags, "-fno-sanitize-recover=all", "-g", "-O1"]
+    # Full debug information takes gcc minutes where 16-lane structs meet instrumented code.
+    return [*flags, "-fno-sanitize-recover=all", "-g1", "-O1"]
 
 
 @pytest.mark.parametrize("name", ["test_detect", "test_simd", "test_values", "test_pool"])
@@ -164,7 +165,8 @@ def test_under_the_memory_sanitizers(build: Build, tmp_path: Path, name: str) ->
 @pytest.mark.parametrize("name", ["test_bits", "test_simd", "test_detect", "test_pool"])
 def test_arm64(build: Build, name: str) -> None:
     compiler = cross_compiler()
-    program = link(compiler, build(compiler, "arm64"), name)
+    # The emulator cannot fork a process with threads.
+    program = link(compiler, build(compiler, "arm64"), name, "-DKST_TEST_NO_FORK")
     printed = call("qemu-aarch64", program)
     if name == "test_bits":
         assert "isa neon: compared" in printed

@@ -3,4 +3,7 @@
 #define WEIGHT_BYTES 4
 #define WEIGHT_LOAD(p) vf_load(p)
 #define WEIGHT_LOAD_N(p, n) vf_load_n(p, n)
+#define STREAM_LOAD(p) WEIGHT_LOAD(p)
+#define STREAM_STORE(p, v) vf_store(p, v)
+#define STREAM_JOIN(v) (v)
 #include "linear_tile.h"

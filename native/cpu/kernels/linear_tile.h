@@ -16,7 +16,10 @@
 #define TILE_ROWS 1
 #define TILE_COLUMNS 1
 #endif
-#define COLUMNS 4
+#define STREAM_ROWS 4
+#define STREAM_COLUMNS 4
+#define PREFETCH_BYTES 2048
+#define FEW_ROWS 8 /* up to these the weights are streamed */
 #define BLOCK_K 512
 #define BLOCK_ROWS 128
 
@@ -31,29 +34,60 @@ static inline const void *weight_at(const kst_linear_job *job, int64_t out, int6
     return (const char *)job->weight + (out * job->in + k) * WEIGHT_BYTES;
 }
 
-/* Four outputs of one row; an output past the end repeats the last. */
-static void stream_row(const kst_linear_job *job, int64_t row, int64_t out) {
-    const float *x = job->x + row * job->in;
+/* `columns` outputs of `rows` rows, x from scratch; inlined, so that both are constants. An output past the end
+ * repeats the last. */
+static inline __attribute__((always_inline)) void stream_tile(int rows, int columns, const kst_linear_job *job,
+                                                              const float *x, int64_t stride, int64_t row, int64_t out) {
     const int64_t whole = job->in / VF_LANES * VF_LANES;
-    const char *w[COLUMNS];
-    vf sum[COLUMNS];
-    for (int c = 0; c < COLUMNS; c++) {
+    const char *w[STREAM_COLUMNS], *ahead = (const char *)weight_at(job, out, 0) + PREFETCH_BYTES;
+    vf sum[STREAM_ROWS][STREAM_COLUMNS];
+    for (int c = 0; c < columns; c++) {
         w[c] = weight_at(job, kst_min(out + c, job->end - 1), 0);
-        sum[c] = vf_zero();
+        for (int r = 0; r < rows; r++) sum[r][c] = vf_zero();
     }
     for (int64_t k = 0; k < whole; k += VF_LANES) {
-        vf v = vf_load(x + k);
-        for (int c = 0; c < COLUMNS; c++) sum[c] = vf_fma(v, WEIGHT_LOAD(w[c] + k * WEIGHT_BYTES), sum[c]);
+        for (int c = 0; c < columns * VF_LANES * WEIGHT_BYTES; c += 64)
+            __builtin_prefetch(ahead + columns * k * WEIGHT_BYTES + c);
+        vf v[STREAM_ROWS];
+        for (int r = 0; r < rows; r++) v[r] = vf_load(x + r * stride + k);
+        for (int c = 0; c < columns; c++) {
+            const vf weight = STREAM_LOAD(w[c] + k * WEIGHT_BYTES);
+            for (int r = 0; r < rows; r++) sum[r][c] = vf_fma(v[r], weight, sum[r][c]);
+        }
     }
-    if (whole < job->in) {
-        const int lanes = (int)(job->in - whole);
-        vf v = vf_load_n(x + whole, lanes);
-        for (int c = 0; c < COLUMNS; c++)
-            sum[c] = vf_fma(v, WEIGHT_LOAD_N(w[c] + whole * WEIGHT_BYTES, lanes), sum[c]);
+    for (int c = 0; whole < job->in && c < columns; c++) {
+        char tail[VF_LANES * WEIGHT_BYTES] = {0};
+        memcpy(tail, w[c] + whole * WEIGHT_BYTES, (size_t)(job->in - whole) * WEIGHT_BYTES);
+        const vf weight = STREAM_LOAD(tail);
+        for (int r = 0; r < rows; r++) sum[r][c] = vf_fma(vf_load(x + r * stride + whole), weight, sum[r][c]);
     }
-    float sums[COLUMNS];
-    vf_hsum4(sums, sum[0], sum[1], sum[2], sum[3]);
-    kst_linear_finish(job, row, out, sums, kst_min(COLUMNS, job->end - out));
+    for (int r = 0; r < rows; r++) {
+        float sums[4];
+        vf joined[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+        for (int c = 0; c < columns; c++) joined[c] = STREAM_JOIN(sum[r][c]);
+        vf_hsum4(sums, joined[0], joined[1], joined[2], joined[3]);
+        kst_linear_finish(job, row + r, out, sums, kst_min(columns, job->end - out));
+    }
+}
+
+/* The outputs of a panel for all rows. */
+static void stream_panel(const kst_linear_job *job, const float *x, int64_t stride, int64_t out) {
+    const int64_t end = kst_min(out + KST_PANEL, job->end);
+    for (int64_t row = 0; row < job->rows; row += STREAM_ROWS, x += STREAM_ROWS * stride)
+        switch (kst_min(STREAM_ROWS, job->rows - row)) {
+        case 1: for (int64_t o = out; o < end; o += 4) stream_tile(1, 4, job, x, stride, row, o); break;
+        case 2: for (int64_t o = out; o < end; o += 3) stream_tile(2, 3, job, x, stride, row, o); break;
+        case 3: for (int64_t o = out; o < end; o += 2) stream_tile(3, 2, job, x, stride, row, o); break;
+        default: for (int64_t o = out; o < end; o += 1) stream_tile(4, 1, job, x, stride, row, o); break;
+        }
+}
+
+static void stream(const kst_linear_job *job, int64_t stride) {
+    float *x = job->scratch;
+    for (int64_t row = 0; row < job->rows; row++)
+        for (int64_t k = 0; k < job->in; k += VF_LANES)
+            STREAM_STORE(x + row * stride + k, vf_load_n(job->x + row * job->in + k, kst_lanes(job->in - k)));
+    for (int64_t out = job->begin; out < job->end; out += KST_PANEL) stream_panel(job, x, stride, out);
 }
 
 /* Weights of n outputs from k on, size of them, widened; the tail of a row and missing outputs are zero. */
@@ -135,8 +169,9 @@ static void panel_rows(const kst_linear_job *job, int64_t begin, int64_t rows, i
 }
 
 void KST_FN(WEIGHT_FORMAT)(const kst_linear_job *job) {
-    if (job->rows == 1) {
-        for (int64_t out = job->begin; out < job->end; out += COLUMNS) stream_row(job, 0, out);
+    const int64_t stride = (job->in + VF_LANES - 1) / VF_LANES * VF_LANES;
+    if (job->rows <= FEW_ROWS && job->rows * stride * (int64_t)sizeof(float) <= KST_SCRATCH_BYTES) {
+        stream(job, stride);
         return;
     }
     scratch_layout *s = job->scratch;

@@ -17,6 +17,11 @@ int KST_FN(simd_test)(const char *name, const void *a, const void *b, const void
     else KST_IF("store_n") vf_store_n(out, x, n);
     else KST_IF("load_f16") vf_store(out, vf_load_f16(a));
     else KST_IF("load_bf16") vf_store(out, vf_load_bf16(a));
+    else KST_IF("load_bf16_split") vf_store(out, vf_join(vf_load_bf16_split(a)));
+    else KST_IF("store_split") {
+        vf_store_split(out, x);
+        vf_store(out, vf_join(vf_load(out)));
+    }
     else KST_IF("load_f16_n") vf_store(out, vf_load_f16_n(a, n));
     else KST_IF("load_bf16_n") vf_store(out, vf_load_bf16_n(a, n));
     else KST_IF("store_f16") vf_store_f16(out, x);

@@ -29,6 +29,23 @@
 #include "vec_neon.h"
 #endif
 
+/* Split order: lanes 0, 2, .. 14, 1, 3, .. 15. Where an instruction set has nothing to gain, it is the plain order.
+ * vf_join brings split lanes back; vf_store_split stores plain lanes so that vf_load gives them split. */
+#ifdef VF_SPLIT
+static inline void vf_store_split(float *p, vf v) {
+    float lanes[VF_LANES];
+    vf_store(lanes, v);
+    for (int i = 0; i < VF_LANES / 2; i++) {
+        p[i] = lanes[2 * i];
+        p[i + VF_LANES / 2] = lanes[2 * i + 1];
+    }
+}
+#else
+static inline vf vf_load_bf16_split(const void *p) { return vf_load_bf16(p); }
+static inline vf vf_join(vf v) { return v; }
+static inline void vf_store_split(float *p, vf v) { vf_store(p, v); }
+#endif
+
 /* First n (1..15) of 16 16-bit values, the rest zero: +0 in both float formats. */
 static inline vf vf_load_f16_n(const void *p, int n) {
     uint16_t padded[VF_LANES] = {0};
