@@ -209,19 +209,32 @@ static void tile_rows(const source *from, const kst_cmd *cmd, const kst_step *st
     }
 }
 
-void KST_FN(CACHE_FORMAT)(const kst_cmd *cmd, const kst_step *step, kst_share share) {
+static int64_t tiles_of(const kst_step *step, int32_t seq, int64_t tokens) {
+    return (step->seq_start[seq + 1] - step->seq_start[seq] + tokens - 1) / tokens;
+}
+
+/* The task of that number: tiles of all sequences in order, the kv heads of a tile together. */
+static void run_task(const kst_cmd *cmd, const kst_step *step, int64_t number, int64_t tokens, scratch_layout *s) {
     const kst_attention_args *args = &cmd->args.attention;
-    const int64_t group = args->heads / args->kv_heads, tokens = group < TILE ? TILE / group : 1;
-    source from = {args, cmd->in[1], NULL, 0};
-    int64_t task = 0; /* dealt out in turn: causal tasks grow with the position, so runs of them would be uneven */
-    for (int32_t seq = 0; seq < step->n_seqs; seq++) {
-        from.blocks = step->block_table + (int64_t)seq * step->max_blocks;
-        for (int64_t token = step->seq_start[seq]; token < step->seq_start[seq + 1]; token += tokens)
-            for (from.kv_head = 0; from.kv_head < args->kv_heads; from.kv_head++, task++) {
-                if (task % share.count != share.index) continue;
-                const int64_t rows = kst_min(tokens, step->seq_start[seq + 1] - token) * group;
-                for (int64_t begin = 0; begin < rows; begin += TILE)
-                    tile_rows(&from, cmd, step, token, begin, kst_min(begin + TILE, rows), share.scratch);
-            }
-    }
+    const int64_t group = args->heads / args->kv_heads;
+    int64_t tile = number / args->kv_heads;
+    int32_t seq = 0;
+    for (int64_t tiles; tile >= (tiles = tiles_of(step, seq, tokens)); seq++) tile -= tiles;
+    const source from = {args, cmd->in[1], step->block_table + (int64_t)seq * step->max_blocks, number % args->kv_heads};
+    const int64_t token = step->seq_start[seq] + tile * tokens;
+    const int64_t rows = kst_min(tokens, step->seq_start[seq + 1] - token) * group;
+    for (int64_t begin = 0; begin < rows; begin += TILE)
+        tile_rows(&from, cmd, step, token, begin, kst_min(begin + TILE, rows), s);
+}
+
+void KST_FN(CACHE_FORMAT)(const kst_cmd *cmd, const kst_step *step, kst_share share) {
+    const int64_t group = cmd->args.attention.heads / cmd->args.attention.kv_heads;
+    const int64_t tokens = group < TILE ? TILE / group : 1;
+    int64_t tasks = 0;
+    for (int32_t seq = 0; seq < step->n_seqs; seq++) tasks += tiles_of(step, seq, tokens);
+    tasks *= cmd->args.attention.kv_heads;
+    /* Causal tasks grow with the position: first, last, second, last but one, ... makes every run of them alike. */
+    const int64_t end = kst_end(tasks, share);
+    for (int64_t i = kst_begin(tasks, share); i < end; i++)
+        run_task(cmd, step, i % 2 ? tasks - 1 - i / 2 : i / 2, tokens, share.scratch);
 }
