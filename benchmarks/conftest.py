@@ -23,6 +23,8 @@ import models  # noqa: E402
 from figures import Measure, Work, summary_lines  # noqa: E402
 from limits import QUICK  # noqa: E402
 
+from kestrel.errors import KestrelError  # noqa: E402
+
 _LINES = pytest.StashKey[list]()
 _FACTS = pytest.StashKey[dict]()
 _CLOCK = pytest.StashKey[machine.Clock]()
@@ -39,7 +41,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "large(f32): a large model, left out of the quick mode")
     config.stash[_LINES] = []
-    config.stash[_FACTS] = machine.report()
+    try:
+        config.stash[_FACTS] = machine.report()
+    except KestrelError as error:  # most of all: the extension is not built
+        raise pytest.UsageError(str(error)) from error
     config.stash[_CLOCK] = machine.Clock()
 
 

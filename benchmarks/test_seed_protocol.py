@@ -75,7 +75,6 @@ def test_seed_protocol(measure, open_model, work, name, dtype):
         budget=60.0,  # so that there are two warm-ups on any machine
         note="whole answer",
     )
-    assert len(runs) == WARM_UPS + RUNS
     weights = model.program.weight_bytes()
     first_token, decode = zip(*((run.first_token, run.decode) for run in runs[WARM_UPS:]))
     prefill = work(nbytes=weights, flops=step_flops(config, PROMPT))
