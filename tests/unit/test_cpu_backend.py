@@ -173,6 +173,8 @@ def test_another_thread_can_cancel_a_step_and_others_go_on_meanwhile(backend):
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # what is tested here
 def test_a_forked_child_computes_with_threads_of_its_own(backend):
+    if "thread" in native_ops().build_info()["options"].split():
+        pytest.skip("ThreadSanitizer does not follow threads that a forked child starts")
     executable = backend.compile(products(5, value=2.0))
     executable.submit(4, 1, 0)
     executable.wait()
