@@ -46,11 +46,12 @@ class Naming:
         return self.body or "(no prefix)"
 
 
-# Text parts of multimodal models, saved in two ways; the decoder with its head; the decoder alone.
+# The text part of a multimodal model, saved in three ways; a decoder with its head; one alone.
 # Specific before general: of two that fit equally well the first is taken.
 _NAMINGS = (
     Naming("model.language_model."),
     Naming("language_model.model.", "language_model."),
+    Naming("language_model.model."),
     Naming("model."),
     Naming(""),
 )
