@@ -1,7 +1,7 @@
 """What Kestrel understood of a config.json: frozen dataclasses, validated on construction.
 
 Field names in messages are those of Hugging Face's config.json. Messages raised here name no file:
-whoever knows the file puts it in front (``kestrel.models.parse_config``).
+``Family.parse``, which knows the file, puts it in front.
 """
 
 from __future__ import annotations
