@@ -98,4 +98,3 @@ _CONSTANT = (Storage.INPUT, Storage.WEIGHT)
 
 def _overlap(left: list[tuple[object, int, int]], right: list[tuple[object, int, int]]) -> bool:
     return any(a[0] == b[0] and a[1] < b[2] and b[1] < a[2] for a in left for b in right)
-
