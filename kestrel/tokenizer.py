@@ -50,7 +50,7 @@ class Tokenizer:
         self.special_tokens = frozenset(text for text, special in self._added.values() if special)
         self.named_tokens = files.named_tokens
         self.chat_templates = files.chat_templates
-        self.warnings = [*files.warnings, *self._doubts()]
+        self.warnings = [*files.warnings, *self._doubts(files.adds)]
         self._without_text: dict[int, tuple[int, ...]] = {}
 
     @classmethod
@@ -201,12 +201,24 @@ class Tokenizer:
         token = self.named_tokens.get(name)
         return None if token is None else self.token_id(token)
 
-    def _doubts(self) -> list[str]:
-        return [
+    def _doubts(self, adds: dict[str, bool]) -> list[str]:
+        doubts = [
             f"tokenizer_config.json: {name} {token!r} is no token of tokenizer.json: not used"
             for name, token in self.named_tokens.items()
             if self.token_id(token) is None
         ]
+        with _library(self._path, "cannot encode an empty text"):
+            around = self._backend.encode("").ids
+        for flag, wanted in adds.items():
+            token_id = self._named_id(flag.removeprefix("add_"))
+            found = token_id in around
+            if token_id is not None and wanted != found:
+                doubts.append(
+                    f"tokenizer_config.json: {flag} is {str(wanted).lower()}, the post-processor of "
+                    f"tokenizer.json adds {'one' if found else 'none'}: the post-processor decides "
+                    "here, the flag in transformers"
+                )
+        return doubts
 
     def _check_text(self, text: object) -> None:
         if not isinstance(text, str):

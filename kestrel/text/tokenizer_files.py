@@ -32,6 +32,7 @@ class TokenizerFiles:
         path: of tokenizer.json.
         tokenizer_json: its bytes, not parsed.
         named_tokens: texts of the named special tokens that are set.
+        adds: ``add_bos_token`` and ``add_eos_token``, where they are set.
         chat_templates: Jinja sources by name; a model with one template has it as ``default``.
         warnings: sentences about settings that are not followed.
     """
@@ -39,6 +40,7 @@ class TokenizerFiles:
     path: Path
     tokenizer_json: bytes
     named_tokens: dict[str, str]
+    adds: dict[str, bool]
     chat_templates: dict[str, str]
     warnings: list[str]
 
@@ -58,6 +60,7 @@ def read_tokenizer_files(folder: Path) -> TokenizerFiles:
         path=path,
         tokenizer_json=_read(path),
         named_tokens=_named_tokens(folder, config),
+        adds=_adds(config_path, config),
         chat_templates=_chat_templates(folder, config),
         warnings=warnings,
     )
@@ -113,6 +116,18 @@ def _named_tokens(folder: Path, config: dict[str, object]) -> dict[str, str]:
                 )
             named[name] = text
     return named
+
+
+def _adds(path: Path, config: dict[str, object]) -> dict[str, bool]:
+    adds = {}
+    for name in ("add_bos_token", "add_eos_token"):
+        value = config.get(name)
+        if value is None:
+            continue
+        if not isinstance(value, bool):
+            raise TokenizerError(f"{path}: {name}: expected true or false, found {value!r}", path)
+        adds[name] = value
+    return adds
 
 
 def _chat_templates(folder: Path, config: dict[str, object]) -> dict[str, str]:
