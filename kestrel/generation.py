@@ -18,9 +18,12 @@ from kestrel.errors import ConfigError, RequestError
 from kestrel.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
+    from kestrel.checkpoint import Checkpoint
     from kestrel.tokenizer import Tokenizer
 
-__all__ = ["default_params", "end_token_ids", "generation_notes"]
+__all__ = [
+    "GenerationSettings", "default_params", "end_token_ids", "generation_notes", "read_generation",
+]  # fmt: skip
 
 FILE = "generation_config.json"
 _DEFAULT = "default"
@@ -129,6 +132,35 @@ RULES: dict[str, _Rule] = {
         "transformers_version", "_from_model_config", "_commit_hash", "_original_object_hash",
     ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationSettings:
+    """How a model's answers are made unless a request says otherwise.
+
+    Attributes:
+        defaults, sources: see ``default_params``.
+        end_ids: see ``end_token_ids``.
+        notes: see ``generation_notes``.
+    """
+
+    defaults: SamplingParams
+    sources: dict[str, str]
+    end_ids: dict[int, list[str]]
+    notes: list[str]
+
+
+def read_generation(checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> GenerationSettings:
+    """What the files of a model folder say. Raises ConfigError with the path of the file."""
+    config = checkpoint.generation_config
+    try:
+        defaults, sources = default_params(config)
+        end_ids = end_token_ids(checkpoint.config, config, tokenizer)
+        return GenerationSettings(defaults, sources, end_ids, generation_notes(config))
+    except ConfigError as error:
+        # Each message begins with the name of its file.
+        file = checkpoint.folder / str(error).partition(":")[0]
+        raise ConfigError(f"{checkpoint.folder / str(error)}", error.key, file) from None
 
 
 def default_params(

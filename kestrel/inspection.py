@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kestrel.cache.paged_cache import KV_DTYPES, bytes_per_token
 from kestrel.checkpoint import Checkpoint
 from kestrel.errors import TokenizerError
-from kestrel.generation import default_params, end_token_ids, generation_notes
+from kestrel.generation import GenerationSettings, read_generation
 from kestrel.models import family_for
 from kestrel.models.weights import bind
 from kestrel.tokenizer import Tokenizer
@@ -35,13 +35,14 @@ def inspect_folder(folder: str | os.PathLike[str], mmap: bool = True) -> dict[st
     family = family_for(checkpoint.config, file)
     config = family.parse(checkpoint.config, file)
     weights, notes = bind(checkpoint, config, family)
-    generation = checkpoint.generation_config
-    notes = [*checkpoint.notes, *config.notes, *notes, *generation_notes(generation)]
+    notes = [*checkpoint.notes, *config.notes, *notes]
     try:
         tokenizer = Tokenizer.from_folder(checkpoint.folder)
     except TokenizerError as error:
         tokenizer = None
         notes.append(f"the tokenizer cannot be used: {error}")
+    generation = read_generation(checkpoint, tokenizer)
+    notes += generation.notes
     return {
         "folder": str(checkpoint.folder),
         "model_type": family.model_type,
@@ -52,7 +53,7 @@ def inspect_folder(folder: str | os.PathLike[str], mmap: bool = True) -> dict[st
         **_sizes(weights, config),
         "files": [_file(path) for path in checkpoint.files],
         "tokenizer": None if tokenizer is None else _tokenizer(tokenizer, config, notes),
-        "generation": _generation(checkpoint, tokenizer),
+        "generation": _generation(generation, tokenizer),
         "notes": notes,
     }
 
@@ -101,18 +102,18 @@ def _tokenizer(
     return facts
 
 
-def _generation(checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> dict[str, object]:
+def _generation(
+    settings: GenerationSettings, tokenizer: Tokenizer | None
+) -> dict[str, object]:
     """Sampling defaults and end tokens, each with where it comes from."""
-    params, sources = default_params(checkpoint.generation_config)
-    ends = end_token_ids(checkpoint.config, checkpoint.generation_config, tokenizer)
     return {
         "defaults": [
-            {"name": name, "value": _plain(getattr(params, name)), "source": source}
-            for name, source in sources.items()
+            {"name": name, "value": _plain(getattr(settings.defaults, name)), "source": source}
+            for name, source in settings.sources.items()
         ],
         "end_tokens": [
             {"id": token_id, "token": tokenizer and tokenizer.token(token_id), "sources": places}
-            for token_id, places in ends.items()
+            for token_id, places in settings.end_ids.items()
         ],
     }
 

@@ -17,7 +17,8 @@ from kestrel.engine.engine import Engine, Generation, collect
 from kestrel.engine.runner import Runner
 from kestrel.engine.scoring import check_prompt, score, trace
 from kestrel.errors import BackendError, RequestError
-from kestrel.generation import default_params, end_token_ids, generation_notes
+from kestrel.generation import read_generation
+from kestrel.laps import Laps
 from kestrel.models import family_for
 from kestrel.models.config import Limits
 from kestrel.models.decoder import decoder
@@ -70,8 +71,12 @@ def load(
     Raises CheckpointError, ConfigError, TokenizerError for the folder; BackendError for the
     device; CapacityError when the cache does not fit.
     """
+    laps = Laps()
     checkpoint = Checkpoint(DEMO_MODEL if path is None else path, mmap=mmap)
-    return Model(checkpoint, open_backend(backend, threads=threads, isa=isa), limits, kv_dtype)
+    laps.lap("files")
+    device = open_backend(backend, threads=threads, isa=isa)
+    laps.lap("backend")
+    return Model(checkpoint, device, limits, kv_dtype, laps)
 
 
 class Model:
@@ -85,23 +90,30 @@ class Model:
         end_ids: token ids that end an answer, each with the files that say so.
         context_limit: most tokens of one sequence.
         notes: what a user should know about this checkpoint; ``kestrel inspect`` prints them.
+        weights: the checkpoint's tensors by use (DecoderWeights).
+        runner: the compiled program, which every session and engine of the model takes turns in.
+        load_seconds: what loading took, part by part.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, backend: "Backend", limits: Limits | None, kv: str
-    ) -> None:
+        self, checkpoint: Checkpoint, backend: "Backend", limits: Limits | None, kv: str,
+        laps: Laps | None = None,
+    ) -> None:  # fmt: skip
+        laps = laps or Laps()
+        self.load_seconds = laps.seconds
         limits = Limits() if limits is None else limits
         if not isinstance(limits, Limits):
             raise RequestError(f"limits: expected kestrel.Limits, found {limits!r:.80}")
         family = family_for(checkpoint.config, checkpoint.folder / "config.json")
         self.folder = checkpoint.folder
         self.config = family.parse(checkpoint.config, checkpoint.folder / "config.json")
-        self._weights, notes = bind(checkpoint, self.config, family)
+        self.weights, notes = bind(checkpoint, self.config, family)
+        laps.lap("weights")
         self.tokenizer = Tokenizer.from_folder(checkpoint.folder)
-        self.defaults, self.default_sources = default_params(checkpoint.generation_config)
-        self.end_ids = end_token_ids(
-            checkpoint.config, checkpoint.generation_config, self.tokenizer
-        )
+        laps.lap("tokenizer")
+        generation = read_generation(checkpoint, self.tokenizer)
+        self.defaults, self.default_sources = generation.defaults, generation.sources
+        self.end_ids = generation.end_ids
         self.backend = backend
         self.limits = limits
         dtype = kv_dtype(kv)
@@ -109,17 +121,11 @@ class Model:
         self.context_limit = capacity.max_context
         self.cache = PagedCache(backend, self.config, capacity.num_blocks, dtype)
         self.pool = BlockPool(capacity.num_blocks, BLOCK_SIZE)
-        self.notes = [
-            *checkpoint.notes,
-            *self.config.notes,
-            *notes,
-            *generation_notes(checkpoint.generation_config),
-            *self.tokenizer.warnings,
-            *capacity.notes,
-        ]
-        self._runner = self._compile(
-            limits.max_tokens, limits.max_logit_rows or limits.max_seqs
-        )
+        self.notes = [*checkpoint.notes, *self.config.notes, *notes, *generation.notes]
+        self.notes += [*self.tokenizer.warnings, *capacity.notes]
+        rows = limits.max_logit_rows or limits.max_seqs
+        self.runner = self._compile(limits.max_tokens, rows)
+        laps.lap("program")
         self._scoring: Runner | None = None
 
     # -- what users call -------------------------------------------------------------------
@@ -127,7 +133,12 @@ class Model:
     def session(self) -> Session:
         """A new, empty sequence over this model, to be driven step by step."""
         self._check_open()
-        return Session(self._runner, Sequence(self.pool))
+        return Session(self.runner, Sequence(self.pool))
+
+    def engine(self) -> Engine:
+        """A new Engine, for whoever adds requests while others run; to be closed at the end."""
+        self._check_open()
+        return Engine(self.runner, self.pool, self.tokenizer, frozenset(self.end_ids))
 
     @overload
     def generate(self, prompt: str, params: SamplingParams | None = None) -> Generation: ...
@@ -150,7 +161,7 @@ class Model:
         one of them; NumericalError when logits are not finite.
         """
         prompts, is_single = _prompts(prompt)
-        engine = self._engine()
+        engine = self.engine()
         options = self._params(params, len(prompts))
         order = [engine.add(self.encode(each), p) for each, p in zip(prompts, options)]
         answers = collect(engine, order)
@@ -162,7 +173,7 @@ class Model:
         Checks the prompt at once, before the first event is asked for. Raises as ``generate``.
         Closing the iterator early gives the request's blocks back.
         """
-        engine = self._engine()
+        engine = self.engine()
         engine.add(self.encode(prompt), *self._params(params, 1))
         return engine.events()
 
@@ -200,7 +211,7 @@ class Model:
             raise RequestError(f"trace: chunk: expected an integer of at least 1, found {chunk!r}")
         sequences = [self.encode(each) for each in prompts]
         for ids in sequences:
-            check_prompt(self._runner, ids)
+            check_prompt(self.runner, ids)
         rows = min(sum(map(len, sequences)), self.limits.max_tokens)
         runner = self._compile(rows, rows, TraceSpec(patterns))
         if not runner.executable.taps:
@@ -213,7 +224,7 @@ class Model:
     @property
     def program(self) -> "Program":
         """The recorded forward pass; ``print(model.program)`` lists it."""
-        return self._runner.program
+        return self.runner.program
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt: text is encoded as the tokenizer's post-processor says.
@@ -231,7 +242,7 @@ class Model:
 
     def close(self) -> None:
         """Stop the backend's threads; whatever is asked of the model then gives a BackendError."""
-        self._runner.closed = True
+        self.runner.closed = True
         self.backend.close()
 
     def __enter__(self) -> "Model":
@@ -246,12 +257,8 @@ class Model:
     # -- machinery -------------------------------------------------------------------------
 
     def _check_open(self) -> None:
-        if self._runner.closed:
+        if self.runner.closed:
             raise BackendError("the model was closed: load it again")
-
-    def _engine(self) -> Engine:
-        self._check_open()
-        return Engine(self._runner, self.pool, self.tokenizer, frozenset(self.end_ids))
 
     def _params(self, params: object, count: int) -> list[SamplingParams]:
         """The options of each of ``count`` prompts."""
@@ -271,7 +278,7 @@ class Model:
             Dim.LOGIT_ROWS: logit_rows,
         }
         recorder = Recorder(maxima, -(-self.context_limit // BLOCK_SIZE), spec)
-        program = decoder(recorder, self.config, self._weights, self.cache)
+        program = decoder(recorder, self.config, self.weights, self.cache)
         return Runner(program, self.backend.compile(program), self.pool, self.context_limit)
 
 

@@ -39,7 +39,7 @@ def run(args: "argparse.Namespace") -> int:
         theirs = dump
         versions = ", ".join(f"{key} {value}" for key, value in dump.versions.items())
         against = f"{args.reference} ({versions})"
-    rows = compare_trace(ours, theirs, model.config, model._weights, _KV_TYPES[args.kv_dtype])
+    rows = compare_trace(ours, theirs, model.config, model.weights, _KV_TYPES[args.kv_dtype])
     beyond = first_beyond(rows)
     if args.json:
         print_json(

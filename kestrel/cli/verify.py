@@ -19,7 +19,7 @@ from kestrel.cache.paged_cache import BLOCK_SIZE
 from kestrel.cache.sequence import Sequence
 from kestrel.cli.common import note, print_json
 from kestrel.errors import RequestError, UnsupportedIsaError
-from kestrel.runtime import native_ops
+from kestrel.runtime import native_ops, settings
 
 if TYPE_CHECKING:
     import argparse
@@ -104,11 +104,14 @@ def run(args: "argparse.Namespace") -> int:
 def _instruction_sets(wanted: list[str] | None) -> list[str]:
     """The sets to run. Raises UnsupportedIsaError for one that this machine cannot."""
     usable = native_ops().isas()
+    ceiling = settings().isa
+    if ceiling in usable:
+        usable = usable[: usable.index(ceiling) + 1]
     for name in wanted or ():
         if name not in usable:
             raise UnsupportedIsaError(
-                f"--isa: expected one of {', '.join(usable)} (what this processor and build "
-                f"support, see kestrel devices), found {name!r}"
+                f"--isa: expected one of {', '.join(usable)} (what processor, build and "
+                f"KESTREL_ISA allow, see kestrel devices), found {name!r}"
             )
     return wanted or usable
 
@@ -135,7 +138,7 @@ def _prompts(ids: list[int]) -> list[list[int]]:
 
 def _hashes(model: "Model", prompts: list[list[int]], new_tokens: int, case: Case) -> list[str]:
     """Run the prompts together and continue each greedily; for each a hash of its logits."""
-    runner = model._runner
+    runner = model.runner
     sequences = [Sequence(model.pool, ids) for ids in prompts]
     digests = [hashlib.sha256() for _ in prompts]
     targets = [len(ids) + new_tokens for ids in prompts]

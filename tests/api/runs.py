@@ -52,7 +52,7 @@ def together(
     model: "kestrel.Model", prompts: AbstractSequence[list[int]], new: int = 4
 ) -> list[list[bytes]]:
     """As ``alone`` for each prompt, all of them in every step as long as they have tokens left."""
-    runner = model._runner
+    runner = model.runner
     sequences = [Sequence(model.pool, [*ids, *continuation(new)]) for ids in prompts]
     rows: list[list[bytes]] = [[] for _ in prompts]
     try:

@@ -98,7 +98,7 @@ def test_preemption_changes_nothing():
         threads=1, limits=Limits(max_context=64, cache_bytes=6 * per_block)
     ) as model:
         assert model.pool.num_blocks == 6
-        engine = model._engine()
+        engine = model.engine()
         order = [engine.add(ids, params) for ids in prompts]
         requests = [engine._answers[key].request for key in order]
         tokens = {key: [] for key in order}

@@ -240,7 +240,7 @@ def test_one_request_that_cannot_draw_does_not_take_the_others_along(model):
     hopeless = SamplingParams(temperature=0.0, max_tokens=4, logit_bias=ban_all)
     with pytest.raises(RequestError, match="at least one token"):
         model.generate([PROMPT, "Once"], [GREEDY, hopeless])
-    engine = model._engine()
+    engine = model.engine()
     good, bad = engine.add(model.encode(PROMPT), GREEDY), engine.add([1, 2], hopeless)
     events = []
     while engine.has_work:

@@ -130,15 +130,15 @@ def test_many_requests_through_a_small_cache(four_blocks, loaded):
 def test_a_step_that_is_interrupted_leaves_the_engine_whole(four_blocks):
     """An exception between plan and commit: nothing of the step counts, and the next one is it."""
     expected = four_blocks.generate("Once", GREEDY).ids
-    engine = four_blocks._engine()
+    engine = four_blocks.engine()
     engine.add(four_blocks.encode("Once"), GREEDY)
     found = []
     while engine.has_work:
-        executable = four_blocks._runner.executable
-        four_blocks._runner.executable = Broken(executable)
+        executable = four_blocks.runner.executable
+        four_blocks.runner.executable = Broken(executable)
         with pytest.raises(KeyboardInterrupt):
             engine.step()
-        four_blocks._runner.executable = executable
+        four_blocks.runner.executable = executable
         found += [event.id for event in engine.step() if not isinstance(event, Finished)]
     assert found == expected
 

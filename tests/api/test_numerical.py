@@ -50,7 +50,7 @@ def test_generate_stream_and_score_raise(broken):
 
 def test_a_bad_request_in_a_batch_ends_alone(broken):
     expected = broken.generate(GOOD, GREEDY).ids
-    engine = broken._engine()
+    engine = broken.engine()
     good, bad = engine.add(GOOD, GREEDY), engine.add(BAD, GREEDY)
     events = []
     while engine.has_work:

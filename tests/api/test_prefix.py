@@ -16,20 +16,20 @@ def held(model) -> int:
 def test_a_session_finds_what_another_left(model):
     ids = long_prompt(model, 50)
     expected = alone(model, ids, new=0)
-    steps = model._runner.step_count
+    steps = model.runner.step_count
     session = model.session()
     assert [session.prefill(ids, chunk=1).tobytes()] == expected
     # 48 of 50 positions lie in full blocks: two are left to compute.
-    assert model._runner.step_count - steps == 2
+    assert model.runner.step_count - steps == 2
 
 
 def test_the_last_token_is_always_computed(model):
     ids = long_prompt(model, 32)
     expected = alone(model, ids, new=0)
-    steps = model._runner.step_count
+    steps = model.runner.step_count
     session = model.session()
     assert [session.prefill(ids, chunk=1).tobytes()] == expected
-    assert model._runner.step_count - steps == 16
+    assert model.runner.step_count - steps == 16
 
 
 def test_equal_prefixes_share_blocks_while_both_run(model):
@@ -65,10 +65,10 @@ def test_generate_finds_what_a_session_left_and_the_other_way_round(model):
     ids = long_prompt(model, 40)
     answer = model.generate(ids, GREEDY)
     whole = ids + answer.ids
-    steps = model._runner.step_count
+    steps = model.runner.step_count
     session = model.session()
     session.prefill(whole)
-    assert model._runner.step_count == steps + 1
+    assert model.runner.step_count == steps + 1
     assert model.generate(whole, GREEDY).usage.cached_tokens == 48
 
 

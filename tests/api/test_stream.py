@@ -31,10 +31,10 @@ def test_events(model):
 
 
 def test_each_token_comes_with_its_own_step(model):
-    before = model._runner.step_count
+    before = model.runner.step_count
     for place, event in enumerate(model.stream(PROMPT, GREEDY)):
         if isinstance(event, Token):
-            assert model._runner.step_count == before + place + 1
+            assert model.runner.step_count == before + place + 1
 
 
 def test_a_character_of_several_tokens_is_never_split(model):
@@ -96,7 +96,7 @@ def test_a_stream_that_was_never_read_holds_nothing(model):
 
 
 def test_cancel(model):
-    engine = model._engine()
+    engine = model.engine()
     first, second = (engine.add(model.encode(PROMPT), ENDLESS) for _ in range(2))
     for _ in range(3):
         engine.step()
@@ -112,7 +112,7 @@ def test_cancel(model):
 
 
 def test_cancel_before_the_first_step(model):
-    engine = model._engine()
+    engine = model.engine()
     engine.cancel(engine.add(model.encode(PROMPT), ENDLESS))
     (end,) = engine.events()
     assert (str(end.reason), end.usage.completion_tokens) == ("cancelled", 0)

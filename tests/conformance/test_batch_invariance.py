@@ -103,7 +103,7 @@ def _together(model: kestrel.Model, prompts: list[list[int]]) -> list[bytes]:
     sequences = [Sequence(model.pool, ids) for ids in prompts]
     for sequence in sequences:
         sequence.reserve(len(sequence.tokens))
-    runner = model._runner
+    runner = model.runner
     with runner.turn:
         runner.run([(sequence, 0, len(sequence.tokens), "last") for sequence in sequences])
         logits = [runner.logits(row).tobytes() for row in range(len(prompts))]

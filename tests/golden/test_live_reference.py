@@ -73,7 +73,7 @@ def test_six_tokens_live(
     reference = tool.record(tool.load(folder), ids)
     with engine.load(folder) as model:
         trace = model.trace(ids)
-        rows = compare_trace(trace, Dump(ids, reference), model.config, model._weights)
+        rows = compare_trace(trace, Dump(ids, reference), model.config, model.weights)
     with capsys.disabled():
         largest, mean, similarity = figures(trace["lm_head"], reference["lm_head"])
         print(f"\n{name} {engine}: max {largest:.2e}  mean {mean:.2e}  cosine {similarity:.15f}")
@@ -105,7 +105,7 @@ def test_the_dump_tool(tool, demo_model: Path, tmp_path: Path) -> None:
     with Engine("reference").load(demo_model) as model:
         trace = model.trace(dump.ids)
         assert set(dump.stages) <= set(trace)
-        rows = compare_trace(trace, dump, model.config, model._weights)
+        rows = compare_trace(trace, dump, model.config, model.weights)
         text = table(rows)
         assert text.splitlines()[-1] == "95 stages, 95 of them bounded, none beyond its bound"
         # The README's first-step logits, printed with five decimals.
@@ -113,4 +113,4 @@ def test_the_dump_tool(tool, demo_model: Path, tmp_path: Path) -> None:
             assert abs(dump.stages["lm_head"][-1, token] - logit) < 1e-4
         other = Dump([1], dump.stages)
         with pytest.raises(kestrel.errors.HeaderError, match=r"the reference is of 1 ids \[1\]"):
-            compare_trace(trace, other, model.config, model._weights)
+            compare_trace(trace, other, model.config, model.weights)

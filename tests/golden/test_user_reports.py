@@ -139,7 +139,7 @@ def test_s41_angles_at_far_positions(name: str, engine: Engine, folders: Folders
     """Positions 1857, 32767 and 131071 through the operation itself, against transformers."""
     positions = [1857, 32767, 131071]
     with engine.load(folders[name]) as model:
-        weights, config = model._weights, model.config
+        weights, config = model.weights, model.config
         maxima = {Dim.TOKENS: 3, Dim.SEQUENCES: 1, Dim.LOGIT_ROWS: 1}
         r = Recorder(maxima, 1, TraceSpec(("model.rotary_emb.*",)))
         r.rotary_embedding(

@@ -73,10 +73,10 @@ cold(model)
 found = []
 thread = threading.Thread(target=lambda: found.append(alone(model, ids, new=1)))
 thread.start()
-while not model._runner.turn.locked():
+while not model.runner.turn.locked():
     pass
 time.sleep(0.02)  # into the step
-inside = model._runner.turn.locked()
+inside = model.runner.turn.locked()
 child = in_child(lambda: alone(model, ids, new=1) == expected)
 thread.join()
 assert inside and found == [expected]

@@ -111,7 +111,7 @@ ids = long_prompt(model, 40)
 expected = alone(model, ids)
 cold(model)
 seen = []
-signal.signal(signal.SIGALRM, lambda *_: seen.append(model._runner.turn.locked()))
+signal.signal(signal.SIGALRM, lambda *_: seen.append(model.runner.turn.locked()))
 signal.setitimer(signal.ITIMER_REAL, 0.1)
 assert alone(model, ids) == expected
 assert seen == [True], "it ran while the step was under way"

@@ -50,7 +50,7 @@ def test_two_threads_on_one_session(model):
 )
 def test_every_method_is_refused_while_another_thread_is_inside(model, call):
     session = model.session()
-    with model._runner.turn:  # so the thread stays inside its prefill, waiting for its turn
+    with model.runner.turn:  # so the thread stays inside its prefill, waiting for its turn
         thread = threading.Thread(target=session.prefill, args=([5, 6, 7],))
         thread.start()
         while not session._busy.locked():

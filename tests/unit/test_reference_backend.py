@@ -242,7 +242,7 @@ def test_activations_are_rounded_to_float32_after_each_operation(tmp_path):
 
 def test_one_step_at_a_time(tmp_path):
     with kestrel.load(write_tiny(tmp_path), backend="reference") as model:
-        executable = model._runner.executable
+        executable = model.runner.executable
         executable.submit(1, 1, 1)
         with pytest.raises(SessionBusyError, match="wait for it"):
             executable.submit(1, 1, 1)

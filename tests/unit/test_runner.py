@@ -35,7 +35,7 @@ def model(request, folder):
 
 @pytest.fixture
 def runner(model):
-    return model._runner
+    return model.runner
 
 
 def sequence(model, ids: list[int]) -> Sequence:
@@ -115,7 +115,7 @@ def test_logits_that_are_not_finite(tmp_path, backend):
         tensors["lm_head.weight"][5, 0] = np.nan
 
     with kestrel.load(write_tiny(tmp_path, change), backend=backend) as model:
-        runner = model._runner
+        runner = model.runner
         with runner.turn:
             runner.run([(sequence(model, [1, 2]), 0, 2, "last")])
             for read in (runner.logits, runner.greedy):
