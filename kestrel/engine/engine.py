@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "Generation", "collect"]
 
 _STOP_STRING = "a stop string was written"
+_ENDED_EARLY = "the text ends inside a character"
+_INVALID = "the text has bytes that belong to no character"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +139,6 @@ class Engine:
         self._answers[request_id] = answer
         return request_id
 
-    def seed(self, request_id: RequestId) -> int | None:
-        """The seed of a request that has not finished, given or drawn; None when greedy."""
-        return self._answers[request_id].seed
-
     def cancel(self, request_id: RequestId) -> bool:
         """End a request; its Finished event comes with the next step. False if it is not here."""
         return self._scheduler.cancel(request_id)
@@ -239,12 +237,15 @@ class Engine:
 
     def _finish(self, event: Finished) -> Finished:
         answer = self._answers.pop(event.request_id)
+        event = replace(event, seed=answer.seed)
         if event.reason is FinishReason.ERROR:
             return replace(event, error=answer.error or CapacityError(event.note))
         if event.reason is FinishReason.LENGTH and answer.matcher and answer.matcher.matched:
             # The last token that was allowed also completed a stop string.
             return replace(event, reason=FinishReason.STOP, note=_STOP_STRING)
-        return event
+        notes = [event.note, _ENDED_EARLY * answer.decoder.ended_early]
+        notes.append(_INVALID * answer.decoder.invalid)
+        return replace(event, note="; ".join(filter(None, notes)))
 
 
 def collect(engine: Engine, order: list[RequestId]) -> list[Generation]:
@@ -268,7 +269,7 @@ def _gather(answer: _Answer, tokens: list[Token], end: Finished) -> Generation:
         prompt_ids=list(answer.request.ids),
         reason=end.reason,
         usage=end.usage,
-        seed=answer.seed,
+        seed=end.seed,
         note=end.note,
         logprobs=[token.logprob for token in tokens] if wants_logprobs else None,
         top_logprobs=[token.top_logprobs for token in tokens] if wants_logprobs else None,

@@ -94,8 +94,9 @@ class Finished:
     """The last event of every request.
 
     Attributes:
-        note: says in words what ``reason`` leaves open.
+        note: says in words what ``reason`` leaves open, and what is wrong with the text.
         error: what to raise when ``reason`` is "error", else None.
+        seed: of the request's random numbers, given or drawn; None when greedy.
     """
 
     request_id: RequestId
@@ -103,6 +104,7 @@ class Finished:
     usage: Usage
     note: str = ""
     error: KestrelError | None = None
+    seed: int | None = None
 
 
 Event = Union[Token, Finished]
