@@ -154,6 +154,7 @@ def _report(
             "warmup": args.warmup,
             "runs": args.runs,
         },
+        "load_seconds": model.load_seconds,
         "first_token_ms": _spread([run.first_token * 1e3 for run in whole]),
         "prefill_tokens_per_second": _spread([args.prompt_tokens / r.first_token for r in whole]),
         "long_prefill_tokens_per_second": _spread(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kestrel.cli.common import (
+    describe_load,
     describe_model,
     describe_params,
     figures,
@@ -56,6 +57,7 @@ def run(args: "argparse.Namespace") -> int:
         template = _template(model)
     params = params_for(model, given, max_tokens=None)
     chat = Conversation(model, params, template, args.plain_content, args.system)
+    note(describe_load(model))
     note(describe_model(model))
     note(describe_params(model, params, given))
     loop = _Loop(chat, sys.stdin.isatty())

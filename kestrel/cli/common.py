@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from kestrel.model import Model
 
 __all__ = [
-    "describe_model", "describe_params", "figures", "given_params", "load_model", "note",
-    "params_for", "print_json", "rate", "visible",
+    "describe_load", "describe_model", "describe_params", "figures", "given_params", "load_model",
+    "note", "params_for", "print_json", "rate", "visible",
 ]  # fmt: skip
 
 #: New tokens of ``generate`` where neither the line nor generation_config.json says how many.
@@ -101,6 +101,11 @@ def given_params(args: "argparse.Namespace") -> dict[str, object]:
                 "too: give one of them"
             )
         given["temperature"] = 0.0
+    if given.get("logprobs_after_sampling") and "logprobs" not in given:
+        raise RequestError(
+            "--logprobs-after-sampling: expected --logprobs N too, which says how many to list, "
+            "found none"
+        )
     return given
 
 
@@ -138,6 +143,12 @@ def describe_model(model: "Model") -> str:
         f"{model.folder.name} on {device}; context {model.context_limit:,} tokens, cache "
         f"{per_token:,} bytes a token"
     )
+
+
+def describe_load(model: "Model") -> str:
+    """How long loading took, as a whole and by part."""
+    parts = ", ".join(f"{part} {took:.2f}" for part, took in model.load_seconds.items())
+    return f"loaded in {sum(model.load_seconds.values()):.2f} s: {parts}"
 
 
 def describe_params(model: "Model", params: SamplingParams, given: dict[str, object]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from kestrel.cli.common import (
+    describe_load,
     describe_model,
     describe_params,
     figures,
@@ -46,6 +47,7 @@ def run(args: "argparse.Namespace") -> int:
     model = load_model(args)
     params = params_for(model, given)
     if not args.quiet:
+        note(describe_load(model))
         note(describe_model(model))
         note(describe_params(model, params, given))
     ids = model.encode(prompt)
@@ -202,6 +204,7 @@ def _report(
     report: dict[str, object] = {
         "model": str(model.folder),
         "backend": {"name": info.name, "isa": info.isa, "threads": info.threads},
+        "load_seconds": model.load_seconds,
         "sampling": asdict(params),
         "prompt": text,
         "prompt_ids": ids,

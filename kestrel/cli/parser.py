@@ -98,7 +98,10 @@ def _generate(parser: Parser) -> None:
     output = parser.add_argument_group("output")
     output.add_argument("--logprobs", metavar="N", type=count(0),
                         help="one line a token: id, log-probability, text, and the N likeliest "
-                        "tokens beside it (natural logarithm, before the samplers)")
+                        "tokens beside it (natural logarithm, of the model's own distribution)")
+    output.add_argument("--logprobs-after-sampling", action="store_true",
+                        help="with --logprobs: those of the distribution that the token was drawn "
+                        "from, after every sampling option, instead of the model's own")
     output.add_argument("--json", action="store_true",
                         help="print one JSON object at the end instead of the text")
     output.add_argument("--no-echo", action="store_true", help="do not print the prompt")
