@@ -223,7 +223,8 @@ class BuildExt(build_ext):
             source.parent.mkdir(parents=True, exist_ok=True)
             source.write_text(ISAS[name].probe + "\n", encoding="ascii")
             try:
-                self.compiler.compile([str(source)], self.build_temp, extra_postargs=ISAS[name].flags)
+                flags = ISAS[name].flags
+                self.compiler.compile([str(source)], self.build_temp, extra_postargs=flags)
                 isas.append(name)
             except CompileError as error:
                 if name == "scalar" or options.isas:
@@ -252,8 +253,9 @@ class BuildExt(build_ext):
         checks = dict.fromkeys(("boundscheck", "wraparound", "initializedcheck"), options.debug)
         directives = {"language_level": 3, "binding": True, **checks}
         extension = Extension(name, ["kestrel/_ops.pyx"])
-        how = {"build_dir": self.build_temp, "force": bool(self.force), "annotate": options.annotate}
-        return cythonize([extension], compiler_directives=directives, **how)[0].sources
+        how = {"compiler_directives": directives, "annotate": options.annotate}
+        folder, force = self.build_temp, bool(self.force)
+        return cythonize([extension], build_dir=folder, force=force, **how)[0].sources
 
 
 class BdistWheel(bdist_wheel):

@@ -13,6 +13,7 @@ import numpy
 
 from kestrel.backends.base import BackendInfo
 from kestrel.backends.host import check_finite, make_step_inputs
+from kestrel.cache.paged_cache import BLOCK_SIZE
 from kestrel.dtypes import WEIGHT_DTYPES, Dtype
 from kestrel.errors import ConfigError, UnsupportedOperationError
 from kestrel.processors import processor_name, processors
@@ -31,9 +32,6 @@ _NUMPY = {Dtype.F32: numpy.float32, Dtype.I32: numpy.int32}
 _FLOATS = tuple(dtype.value for dtype in WEIGHT_DTYPES)
 #: MAX_DIM of native/cpu/kernels/attention_tile.h.
 MAX_HEAD_DIM = 512
-#: Positions that a row is taken to see when attention is cut into pieces: what a step really sees
-#: is not known here, and cutting a decode step of one row would spread it unevenly.
-_USUAL_CONTEXT = 2048
 
 
 class Span(NamedTuple):
@@ -109,7 +107,7 @@ class CpuExecutable:
             attributes=_attributes(command),
             logit_rows=command.rows is Dim.LOGIT_ROWS,
             barrier=self._memory.barriers[index],
-            work_per_row=_work_per_row(command),
+            work_per_row=_work_per_row(command, self._program.max_blocks * BLOCK_SIZE),
         )
 
     def _span(self, value: Value, backend: "CpuBackend | None" = None) -> Span:
@@ -173,13 +171,13 @@ def _attributes(command: "Command") -> dict[str, object]:
     return {**command.attributes, "dtype": names[0], "dtypes": names, "cache_dtype": names[0]}
 
 
-def _work_per_row(command: "Command") -> float:
-    """Multiply-adds of one row, in round numbers."""
+def _work_per_row(command: "Command", max_context: int) -> float:
+    """Multiply-adds of one row, at most."""
     width = sum(value.width for value in command.outputs)
     if command.operation == "linear":
         return float(width * command.attributes["in_features"])
     if command.operation == "attention":
-        return float(width * 2 * _USUAL_CONTEXT)
+        return float(width * 2 * max_context)
     return float(width)
 
 

@@ -67,6 +67,7 @@ def select(condition, yes, no):
 #: name -> function of three vectors. n, where a name takes one, is the first lane of c.
 LANEWISE = {
     "load": lambda a, b, c: a,
+    "store_split": lambda a, b, c: a,  # and joined again
     "set1": lambda a, b, c: np.full(16, c[0]),
     "add": lambda a, b, c: a + b,
     "sub": lambda a, b, c: a - b,
@@ -84,7 +85,7 @@ COUNTED = {
     "keep_n": lambda a, b, n: select(np.arange(16) < n, a, b),
 }
 ELSEWHERE = {
-    "load_f16", "load_bf16", "load_f16_n", "load_bf16_n", "store_f16", "store_f16_n",
+    "load_f16", "load_bf16", "load_bf16_split", "load_f16_n", "load_bf16_n", "store_f16", "store_f16_n",
     "exp", "hsum", "hmax", "hsum4",
 }  # fmt: skip
 
@@ -116,7 +117,8 @@ def test_every_half_widens_and_comes_back(isa):
         halves = np.arange(start, start + 16, dtype=np.uint16)
         wide = halves.view(np.float16).astype(np.float32)
         same(call(isa, "load_f16", halves), wide)
-        same(call(isa, "load_bf16", halves), (halves.astype(np.uint32) << 16).view(np.float32))
+        for name in ("load_bf16", "load_bf16_split"):
+            same(call(isa, name, halves), (halves.astype(np.uint32) << 16).view(np.float32))
         back = call(isa, "store_f16", wide).view(np.uint16)[:16]
         number = ~np.isnan(wide)
         np.testing.assert_array_equal(back[number], halves[number])

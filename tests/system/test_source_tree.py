@@ -1,4 +1,4 @@
-"""``pip install . && python -m kestrel`` typed in a clone's root, where ./kestrel is found first."""
+"""``pip install . && python -m kestrel`` in a clone's root, where ./kestrel is found first."""
 
 import shutil
 import subprocess
