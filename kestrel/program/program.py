@@ -84,12 +84,11 @@ class Program:
 
     def weight_bytes(self) -> int:
         """Bytes of weights that one step reads, each matrix once (embedding rows not counted)."""
-        gathered = {id(c.inputs[1]) for c in self.commands if c.operation == "embed"}
         read = {id(v) for c in self.commands if c.operation != "embed" for v in c.reads()}
         return sum(
             value.nbytes(dict(self.maxima))
             for value in self.values()
-            if value.storage is Storage.WEIGHT and (id(value) in read or id(value) not in gathered)
+            if value.storage is Storage.WEIGHT and id(value) in read
         )
 
     def __str__(self) -> str:

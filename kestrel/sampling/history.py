@@ -40,11 +40,3 @@ class TokenHistory:
             self._counts = np.concatenate([self._counts, np.zeros(room, np.float32)])
         self._ids[place] = token
         self._counts[place] += 1
-
-    def copy(self) -> TokenHistory:
-        """An independent copy, for a fork of the sequence."""
-        twin = TokenHistory(())
-        twin._place = dict(self._place)
-        twin._ids = self._ids.copy()
-        twin._counts = self._counts.copy()
-        return twin

@@ -193,15 +193,6 @@ def test_history_follows_a_plain_count():
     assert counts == {token: answer.count(token) for token in set(prompt + answer)}
 
 
-def test_history_copies_are_independent():
-    seen = history([1], [2])
-    twin = seen.copy()
-    twin.observe(2)
-    twin.observe(5)
-    assert seen.ids.tolist() == [1, 2] and seen.answer_counts.tolist() == [0, 1]
-    assert twin.ids.tolist() == [1, 2, 5] and twin.answer_counts.tolist() == [0, 2, 1]
-
-
 def test_native_selection_is_the_same():
     native = pytest.importorskip("kestrel._ops", reason="the extension is not built").top_candidates
     random = np.random.default_rng(4)
