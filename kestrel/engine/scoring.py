@@ -10,6 +10,7 @@ from kestrel.cache.sequence import Sequence
 from kestrel.engine.step import check_ids
 from kestrel.errors import RequestError
 from kestrel.program.trace import Trace
+from kestrel.sampling.transforms import log_sum_exp
 
 if TYPE_CHECKING:
     from kestrel.cache.block_pool import BlockPool
@@ -35,10 +36,8 @@ def score(runner: "Runner", pool: "BlockPool", ids: list[int]) -> list[float]:
                 runner.run([(sequence, start, length, "all")])
                 sequence.advance(length)
                 for row, target in enumerate(ids[start + 1 : start + length + 1]):
-                    logits = runner.logits(row).astype(numpy.float64)  # [V]
-                    highest = logits.max()
-                    norm = highest + numpy.log(numpy.exp(logits - highest).sum())
-                    scores.append(float(logits[target] - norm))
+                    logits = runner.logits(row)  # [V]
+                    scores.append(float(logits[target]) - log_sum_exp(logits))
     finally:
         sequence.release()
     return scores

@@ -134,7 +134,7 @@ class Sampler:
         if p.logprobs_after_sampling:
             return _report_drawn(token, chosen, total, p.logprobs)
         top = self._top_candidates(raw, p.logprobs) if p.logprobs else None
-        return _report_raw(token, raw, highest, top)
+        return _report_raw(token, raw, top)
 
     def _process(self, raw: np.ndarray, history: TokenHistory | None) -> np.ndarray:
         """Bias, penalties and the ids without text: float32 [at most V]."""
@@ -202,9 +202,9 @@ def _report_drawn(token: int, c: Candidates, total: float, count: int) -> Sample
     return Sampled(token, logprobs[place], top)
 
 
-def _report_raw(token: int, raw: np.ndarray, highest: float, top: Candidates | None) -> Sampled:
+def _report_raw(token: int, raw: np.ndarray, top: Candidates | None) -> Sampled:
     """Log-softmax of the model's own logits, float64: logit - log(sum(exp(logits)))."""
-    norm = highest + math.log(transforms.mass(raw, 1.0))
+    norm = transforms.log_sum_exp(raw)
     listed = () if top is None else zip(top.ids.tolist(), (top.logits.astype(np.float64) - norm))
     return Sampled(
         token, float(raw[token]) - norm, tuple((other, float(logprob)) for other, logprob in listed)

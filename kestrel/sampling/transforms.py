@@ -22,6 +22,7 @@ and sums are float64 and the same bits on every platform (``kestrel.sampling.por
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,6 +36,7 @@ __all__ = [
     "Candidates",
     "add_bias",
     "draw",
+    "log_sum_exp",
     "mass",
     "min_p",
     "penalize",
@@ -149,6 +151,11 @@ def mass(row: np.ndarray, temperature: float) -> float:
         block /= temperature
         sums.append(tree_sum(exp_nonpositive(block)))
     return tree_sum(np.array(sums))
+
+
+def log_sum_exp(row: np.ndarray) -> float:
+    """log(sum(exp(row))) of a row [V] of logits: logit minus this is a log-probability."""
+    return float(row.max()) + math.log(mass(row, 1.0))
 
 
 def top_k(c: Candidates, k: int) -> Candidates:
