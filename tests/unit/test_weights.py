@@ -5,30 +5,11 @@ import json
 import numpy as np
 import pytest
 from checkpoints import tiny_llama_config, tiny_llama_tensors, write_checkpoint
+from unit.binding import LAYER_FILES, bind_all, write  # noqa: F401  write is a fixture
 
 from kestrel.checkpoint import Checkpoint
 from kestrel.dtypes import Dtype
 from kestrel.errors import DtypeError, ShapeError, UnexpectedTensorError
-from kestrel.models import family_for
-from kestrel.models.weights import DecoderWeights, bind
-
-LAYER_FILES = 9 * 2 + 3  # tensors of the tiny model: nine a layer, embedding, norm, head
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Write a checkpoint of tensors (default: the config's own) and open it."""
-
-    def write_and_open(config, tensors=None, **options):
-        tensors = tiny_llama_tensors(config, 3) if tensors is None else tensors
-        return Checkpoint(write_checkpoint(tmp_path / "model", config, tensors, **options))
-
-    return write_and_open
-
-
-def bind_all(checkpoint) -> tuple[DecoderWeights, list[str]]:
-    family = family_for(checkpoint.config)
-    return bind(checkpoint, family.parse(checkpoint.config), family)
 
 
 @pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])

@@ -2,30 +2,10 @@
 
 import numpy as np
 import pytest
-from checkpoints import tiny_llama_config, tiny_llama_tensors, write_checkpoint
+from checkpoints import tiny_llama_config, tiny_llama_tensors
+from unit.binding import LAYER_FILES, bind_all, write  # noqa: F401  write is a fixture
 
-from kestrel.checkpoint import Checkpoint
 from kestrel.errors import MissingTensorError, UnexpectedTensorError
-from kestrel.models import family_for
-from kestrel.models.weights import DecoderWeights, bind
-
-LAYER_FILES = 9 * 2 + 3  # tensors of the tiny model: nine a layer, embedding, norm, head
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Write a checkpoint of tensors (default: the config's own) and open it."""
-
-    def write_and_open(config, tensors=None, **options):
-        tensors = tiny_llama_tensors(config, 3) if tensors is None else tensors
-        return Checkpoint(write_checkpoint(tmp_path / "model", config, tensors, **options))
-
-    return write_and_open
-
-
-def bind_all(checkpoint) -> tuple[DecoderWeights, list[str]]:
-    family = family_for(checkpoint.config)
-    return bind(checkpoint, family.parse(checkpoint.config), family)
 
 
 def renamed(tensors, rename):
@@ -103,7 +83,12 @@ def test_announced_biases_must_be_there(write):
 
 @pytest.mark.parametrize(
     "body, head",
-    [("model.language_model.", ""), ("language_model.model.", "language_model."), ("", "")],
+    [
+        ("model.language_model.", ""),
+        ("language_model.model.", "language_model."),
+        ("language_model.model.", ""),
+        ("", ""),
+    ],
 )
 def test_other_prefixes(write, body, head):
     # S20
