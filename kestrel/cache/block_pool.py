@@ -27,7 +27,7 @@ __all__ = ["BlockPool"]
 _START = 0  # serial of the empty prefix, the parent of every first block
 _UNPUBLISHED = -1
 
-_POOLS: "weakref.WeakSet[BlockPool]" = weakref.WeakSet()
+_POOLS: "weakref.WeakValueDictionary[int, BlockPool]" = weakref.WeakValueDictionary()
 
 
 class BlockPool:
@@ -65,7 +65,7 @@ class BlockPool:
         self._keys: list[tuple[int, ...] | None] = [None] * num_blocks
         self._serials = [_UNPUBLISHED] * num_blocks
         self._last_serial = _START
-        _POOLS.add(self)
+        _POOLS[id(self)] = self
 
     @property
     def available(self) -> int:
@@ -248,9 +248,11 @@ _held: list[BlockPool] = []
 def _before_fork() -> None:
     # A lock that another thread holds at that moment would stay locked in the child for ever.
     _fork_lock.acquire()
-    _held.extend(_POOLS)
-    for pool in _held:
-        pool._lock.acquire()
+    for reference in _POOLS.valuerefs():
+        pool = reference()
+        if pool is not None:
+            pool._lock.acquire()
+            _held.append(pool)
 
 
 def _after_fork() -> None:
