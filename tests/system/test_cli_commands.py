@@ -1,6 +1,7 @@
 """What each command prints and returns; errors name what is wrong and choose the exit status."""
 
 import json
+import math
 import os
 
 import numpy
@@ -103,6 +104,21 @@ def test_logprobs_are_those_of_the_model_card(outcome):
     assert list(listed) == ["274", "387"] and listed["274"] == float(logprob)
     # Both numbers are printed with 4 digits, the card's with 5.
     assert abs((listed["274"] - listed["387"]) - (8.86658 - 8.00564)) <= 2 * 0.5e-4 + 2 * 0.5e-5
+
+
+def test_logprobs_after_sampling(outcome):
+    # Of two candidates, by the card as above: at temperature 0.5 the gap of 0.86094 doubles.
+    options = ("--temperature", 0.5, "--top-k", 2, "--top-p", 1, "--seed", 1, "--max-tokens", 1,
+               "--repetition-penalty", 1, "--logprobs", 2)  # fmt: skip
+    _, out, _ = outcome(CASTLE, *options, "--logprobs-after-sampling", "--json")
+    (listed,) = json.loads(out)["top_logprobs"]
+    assert [token for token, _ in listed] == [274, 387]
+    expected = -math.log1p(math.exp(-2 * (8.86658 - 8.00564)))
+    # d/dgap of the expression is at most 2 / 2; the card's digits leave 2 * 0.5e-5 of the gap,
+    # and the bar for the logits twice 3.7e-5.
+    assert abs(listed[0][1] - expected) <= 2 * 0.5e-5 + 2 * 3.7e-5
+    status, out, err = outcome(CASTLE, "--logprobs-after-sampling")
+    assert (status, out) == (2, "") and "expected --logprobs N too" in err
 
 
 def test_settings_are_shown_with_where_they_come_from(outcome):

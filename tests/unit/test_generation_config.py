@@ -3,9 +3,12 @@
 import json
 
 import pytest
+from checkpoints import tiny_llama_config, tiny_llama_tensors, write_checkpoint
 
+import kestrel
 from kestrel.errors import ConfigError
 from kestrel.generation import RULES, default_params, end_token_ids, generation_notes
+from kestrel.inspection import inspect_folder
 from kestrel.sampling import SamplingParams
 from kestrel.tokenizer import Tokenizer
 
@@ -181,6 +184,29 @@ def test_end_tokens_of_the_wrong_type(file, value):
         end_token_ids(configs["config.json"], configs["generation_config.json"])
     assert str(caught.value).startswith(f"{file}: eos_token_id: expected a token id")
     assert caught.value.key == "eos_token_id"
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "generation"),
+    [
+        ("config.json", {"eos_token_id": "two"}, {}),
+        ("generation_config.json", {}, {"eos_token_id": -1}),
+        ("generation_config.json", {}, {"do_sample": True, "temperature": "hot"}),
+        ("generation_config.json", {}, {"num_beams": 4}),
+    ],
+)
+def test_errors_of_a_folder_name_its_file(tmp_path, demo_model, name, config, generation):
+    config = {**tiny_llama_config(vocab_size=4096), **config}
+    folder = write_checkpoint(
+        tmp_path / "m", config, tiny_llama_tensors(config, 1), generation_config=generation,
+        tokenizer=demo_model,
+    )  # fmt: skip
+    for read in (kestrel.load, inspect_folder):
+        with pytest.raises(ConfigError) as caught:
+            read(folder)
+        assert str(caught.value).startswith(f"{folder / name}: ")
+        assert caught.value.file == str(folder / name)
+        assert caught.value.key in {**config, **generation}
 
 
 @pytest.mark.reference
