@@ -1,8 +1,10 @@
 """What kestrel/_ops.pyx offers to Python; its docstrings say more."""
 
 from array import array
-from collections.abc import Buffer, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from typing_extensions import Buffer
 
 from kestrel.backends.base import StepInputs
 from kestrel.backends.cpu import NativeCommand
