@@ -85,8 +85,8 @@ COUNTED = {
     "keep_n": lambda a, b, n: select(np.arange(16) < n, a, b),
 }
 ELSEWHERE = {
-    "load_f16", "load_bf16", "load_bf16_split", "load_f16_n", "load_bf16_n", "store_f16", "store_f16_n",
-    "exp", "hsum", "hmax", "hsum4",
+    "load_f16", "load_bf16", "load_bf16_split", "load_f16_n", "load_bf16_n", "store_f16",
+    "store_f16_n", "exp", "hsum", "hmax", "hsum4",
 }  # fmt: skip
 
 

@@ -98,7 +98,8 @@ def link(compiler: tuple[str, ...], objects: list[Path], name: str, *flags: str)
     if name in ("test_bits", "test_values"):
         sources.append(HERE / "cases.c")
     gnu = ["-D_GNU_SOURCE"]
-    call(*compiler, *FLAGS, "-O1", *gnu, *flags, *includes(), *sources, *objects, "-o", program, "-lm")
+    inputs = [*includes(), *sources, *objects]
+    call(*compiler, *FLAGS, "-O1", *gnu, *flags, *inputs, "-o", program, "-lm")
     return program
 
 
@@ -120,7 +121,8 @@ def sanitizer(compiler: tuple[str, ...], names: str, folder: Path) -> list[str]:
     probe = folder / "probe.c"
     probe.write_text("int main(void) { return 0; }\n")
     flags = [f"-fsanitize={names}"]
-    if subprocess.run([*compiler, *flags, probe, "-o", folder / "probe"], capture_output=True).returncode:
+    command = [*compiler, *flags, probe, "-o", folder / "probe"]
+    if subprocess.run(command, capture_output=True).returncode:
         pytest.skip(f"{compiler[0]} cannot link -fsanitize={names}")
     # Full debug information takes gcc minutes where 16-lane structs meet instrumented code.
     return [*flags, "-fno-sanitize-recover=all", "-g1", "-O1"]
@@ -183,7 +185,8 @@ def test_processor_without_avx(build: Build) -> None:
     emulator = ["qemu-x86_64", "-cpu", "Nehalem"]
     objects = build(compiler, MACHINE)
     printed = call(*emulator, link(compiler, objects, "test_detect"))
-    assert "isa avx2 compiled=1 supported=0 missing=the processor lacks avx, fma, f16c, avx2" in printed
+    missing = "the processor lacks avx, fma, f16c, avx2"
+    assert f"isa avx2 compiled=1 supported=0 missing={missing}" in printed
     assert f"all {BITS}, 0 failures" in call(*emulator, link(compiler, objects, "test_bits"), "-q")
 
 
