@@ -214,9 +214,9 @@ class Tokenizer:
             found = token_id in around
             if token_id is not None and wanted != found:
                 doubts.append(
-                    f"tokenizer_config.json: {flag} is {'true' if wanted else 'false'}, the "
-                    f"post-processor of tokenizer.json adds {'one' if found else 'none'}: the post-processor decides "
-                    "here, the flag in transformers"
+                    f"tokenizer_config.json: {flag} is {str(wanted).lower()}, the post-processor "
+                    f"of tokenizer.json adds {'one' if found else 'none'}: the post-processor "
+                    "decides here, the flag in transformers"
                 )
         return doubts
 
