@@ -35,6 +35,13 @@ def execute(*command: object, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
+def told(output: str) -> list[str]:
+    """What the model wrote, without the settings and figures around it."""
+    lines = [line for line in output.splitlines() if not line.startswith("kestrel: ")]
+    assert lines and lines[0].startswith("Once upon a time"), output
+    return lines
+
+
 def copy_tree(target: Path) -> Path:
     """The repository as a clone would have it: nothing built."""
     shutil.copytree(ROOT, target, ignore=NOT_COPIED)

@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from system.builds import ROOT, execute
+from system.builds import ROOT, execute, told
 
 import kestrel
 
@@ -58,7 +58,7 @@ def test_a_bare_environment_generates_text_and_verifies(installed, tmp_path):
     story = ("--greedy", "--max-tokens", "12", "Once upon a time")
     by_script = execute(script, *story, cwd=tmp_path)
     by_module = execute(installed, "-m", "kestrel", *story, cwd=tmp_path)
-    assert by_script.splitlines()[0] == by_module.splitlines()[0]
+    assert told(by_script) == told(by_module)
     where = execute(
         installed, "-c", "import kestrel._ops as o; print(o.__file__, o.isas())", cwd=tmp_path
     )
