@@ -7,8 +7,8 @@ The seed protocol on both sides: 16 prompt tokens, 32 generated greedily, two wa
 measured runs, then a prompt of 128 tokens alone; F32 (the stored values widened) and BF16. Each
 side is a process of its own, and they take turns, run by run, so that whatever else the machine
 does meets both. transformers is driven by its own forward with its own cache (its default
-attention, sdpa; logits of the last position): the shortest way there is. Kestrel is driven twice, by
-Session and by Model.stream, which adds scheduling, sampling and text.
+attention, sdpa; logits of the last position): the shortest way there is. Kestrel is driven twice,
+by Session and by Model.stream, which adds scheduling, sampling and text.
 
 Development only: needs torch and transformers (`pip install '.[reference]'`).
 """

@@ -1,7 +1,9 @@
 """The suite of ``pytest benchmarks --benchmark-only``: what every benchmark shares.
 
 KESTREL_BENCHMARK_QUICK=1 takes few rounds and leaves out large models: for CI, which wants to know
-that the suite runs and its results agree, not how fast a busy machine is.
+that the suite runs and its results agree, not how fast a busy machine is. KESTREL_THREADS and
+KESTREL_ISA act as always: with one thread the figures are those of a core. To compare two states of
+the code on an idle machine: ``--benchmark-save NAME``, then ``--benchmark-compare``.
 """
 
 from __future__ import annotations
@@ -59,6 +61,14 @@ def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: di
     machine_info.update(config.stash[_FACTS], quick=QUICK)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    # Around pytest-benchmark's own wrapper, which writes its report before it yields.
+    for line in session.config.stash[_LINES]:
+        line.complete()
+    return (yield)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config) -> None:
     lines = config.stash[_LINES]
     if not lines:
@@ -68,8 +78,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config) -
     for line in machine.report_lines(config.stash[_FACTS]):
         terminalreporter.write_line(line)
     terminalreporter.write_line(
-        "median and best of the rounds; share of what the machine can do, measured in this run: "
-        "read bandwidth, or float32 multiply-adds where they take longer"
+        "median and best of the rounds; share of what the machine can do, the best seen in this "
+        "run: read bandwidth, or float32 multiply-adds where they take longer"
     )
     if others is not None:
         terminalreporter.write_line(

@@ -13,7 +13,7 @@ import numpy as np
 from limits import fma_peak, read_bandwidth
 from machine import Clock
 
-__all__ = ["Limit", "Measure", "Work", "digest", "summary_lines"]
+__all__ = ["Limit", "Line", "Measure", "Work", "digest", "summary_lines"]
 
 #: Unit -> what a number of seconds is multiplied by; a unit "x/s" counts x per second instead.
 _TIMES = {"s": 1.0, "ms": 1e3, "us": 1e6}
@@ -56,23 +56,43 @@ class Work:
     flops: float = 0.0
     footprint: float | None = None
 
-    def limit(self) -> Limit:
-        """Roofline: memory and arithmetic can overlap, so the slower of the two decides."""
-        limits = []
+    def limit(self, more: bool = False) -> Limit:
+        """Roofline: memory and arithmetic can overlap, so the slower of the two decides.
+
+        ``more`` measures the machine again and keeps the best so far.
+        """
+        limits, machine = [], (self.threads, self.isa, more)
         if self.nbytes:
-            rate = read_bandwidth(self.footprint or self.nbytes, self.threads, self.isa)
+            rate = read_bandwidth(self.footprint or self.nbytes, *machine)
             limits.append(Limit(self.nbytes / rate, "GB/s", self.nbytes))
         if self.flops:
-            limits.append(
-                Limit(self.flops / fma_peak(self.threads, self.isa), "GFLOP/s", self.flops)
-            )
+            limits.append(Limit(self.flops / fma_peak(*machine), "GFLOP/s", self.flops))
         return max(limits, key=lambda limit: limit.seconds)
+
+
+class Line(dict):
+    """A figure as the summary and the JSON report have it; `complete` adds the share at the end."""
+
+    def __init__(self, seconds: float, work: Work | None, kept: dict, **facts: object) -> None:
+        super().__init__(facts)
+        self._seconds, self._work, self._kept = seconds, work, kept
+
+    def complete(self) -> None:
+        """Rate, limit and share, once all measurements of the limits have been made."""
+        if self._work is None:
+            return
+        limit = self._work.limit()
+        self["rate"] = limit.amount / self._seconds / 1e9
+        self["rate_unit"] = limit.unit
+        self["limit"] = limit.amount / limit.seconds / 1e9
+        self["share"] = limit.seconds / self._seconds
+        self._kept.update(self)
 
 
 class Measure:
     """Times a call, checks that it gives the same result before and after, keeps the figure."""
 
-    def __init__(self, benchmark, name: str, quick: bool, lines: list[dict]) -> None:
+    def __init__(self, benchmark, name: str, quick: bool, lines: list[Line]) -> None:
         self._benchmark = benchmark
         self._name = name
         self._quick = quick
@@ -122,7 +142,7 @@ class Measure:
         taken = [seconds]  # --benchmark-disable keeps no times
         if self._benchmark.stats is not None:
             taken = self._benchmark.stats.stats.sorted_data
-        self._benchmark.extra_info |= self._keep("", taken, count, unit, work, expected, note)
+        self._keep(self._benchmark.extra_info, "", taken, count, unit, work, expected, note)
         return statistics.median(taken)
 
     def also(
@@ -137,8 +157,8 @@ class Measure:
         note: str = "",
     ) -> None:
         """Keep another figure of the rounds just measured, from times taken inside them."""
-        line = self._keep(label, seconds, count, unit, work, result, note)
-        self._benchmark.extra_info[label] = line
+        into = self._benchmark.extra_info[label] = {}
+        self._keep(into, label, seconds, count, unit, work, result, note)
 
     def says(self, note: str) -> None:
         """Put a remark beside the last figure, in place of its note."""
@@ -157,33 +177,30 @@ class Measure:
                 break
         return seconds
 
-    def _keep(self, label, seconds, count, unit, work, checksum, note) -> dict:
+    def _keep(self, into, label, seconds, count, unit, work, checksum, note) -> None:
         def figure(seconds: float) -> float:
             return count / seconds if unit.endswith("/s") else seconds * _TIMES[unit] / count
 
         median = statistics.median(seconds)
-        line = {
-            "name": " ".join(filter(None, (self._name, label))),
-            "figure": figure(median),
-            "best": figure(min(seconds)),
-            "unit": unit,
-            "checksum": checksum,
-            "others": self._others,
-            "note": note,
-        }
+        line = Line(
+            median,
+            work,
+            into,
+            name=" ".join(filter(None, (self._name, label))),
+            figure=figure(median),
+            best=figure(min(seconds)),
+            unit=unit,
+            checksum=checksum,
+            others=self._others,
+            note=note,
+        )
+        into.update(line)
         if work is not None:
-            limit = work.limit()
-            line |= {
-                "rate": limit.amount / median / 1e9,
-                "rate_unit": limit.unit,
-                "limit": limit.amount / limit.seconds / 1e9,
-                "share": limit.seconds / median,
-            }
+            work.limit(more=True)
         self._lines.append(line)
-        return line
 
 
-def summary_lines(lines: list[dict]) -> Iterable[str]:
+def summary_lines(lines: list[Line]) -> Iterable[str]:
     """One line a figure: median, best, rate and its share of the limit, others' load, checksum."""
     width = max(len(line["name"]) for line in lines)
     head = f"{'':{width}} {'median':>11} {'best':>11} {'':8} {'rate':>7} {'':7} {'limit':>7}"

@@ -6,6 +6,7 @@ A limit is the best of some passes: what the machine can do, not what it did whi
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import shutil
 import subprocess
@@ -31,10 +32,11 @@ _TARGETS = {
 }
 #: Passes are short and many, so that some of them are not interrupted on a busy machine.
 _PASSES = 100
-_SECONDS, _SECONDS_QUICK = 0.3, 0.15  # for all of them, unless that is less than 5
+_SECONDS = 0.15 if QUICK else 0.3  # for all of them, unless that is less than 3
 _PASS_BYTES = 16 << 20
 #: Beyond this no cache of a processor that we know of helps.
-_LARGEST = 512 << 20
+_LARGEST = (128 if QUICK else 512) << 20
+_SHORTEST: dict[tuple, float] = {}
 
 
 @lru_cache(maxsize=None)
@@ -58,41 +60,51 @@ def _library(isa: str) -> ctypes.CDLL:
 
 
 def size_class(nbytes: float) -> int:
-    """The next power of two, within 64 KiB and 512 MiB: one measurement serves a class."""
+    """The next power of two from 64 KiB on: one measurement serves a class."""
     size = 64 << 10
     while size < min(nbytes, _LARGEST):
         size *= 2
     return size
 
 
-def read_bandwidth(nbytes: float, threads: int, isa: str) -> float:
+def read_bandwidth(nbytes: float, threads: int, isa: str, more: bool = True) -> float:
     """Bytes per second of reading, over and over, as many bytes as ``nbytes``'s class has.
 
     Large pages where the system gives them; a mapped file has small ones and may be slower.
+    ``more=False`` measures nothing anew where there is a measurement.
     """
-    return _read_bandwidth(size_class(nbytes), threads, isa)
+    size = size_class(nbytes)
+    rounds = max(1, _PASS_BYTES // size)
+    read, data = _library(isa).kst_read_seconds, _buffer().ctypes.data
+    best = _best(("read", size, threads, isa), lambda: read(data, size, rounds, threads), more)
+    return rounds * size / best
 
 
-@lru_cache(maxsize=None)
-def _read_bandwidth(nbytes: int, threads: int, isa: str) -> float:
-    buffer = np.ones(nbytes, dtype=np.uint8)  # ones: written, so every page is really there
-    rounds = max(1, _PASS_BYTES // nbytes)
-    read = _library(isa).kst_read_seconds
-    return rounds * nbytes / _best(lambda: read(buffer.ctypes.data, nbytes, rounds, threads))
-
-
-@lru_cache(maxsize=None)
-def fma_peak(threads: int, isa: str) -> float:
-    """float32 operations per second, two a fused multiply-add, out of registers."""
+def fma_peak(threads: int, isa: str, more: bool = True) -> float:
+    """float32 operations per second, two a fused multiply-add, out of registers; ``more``: as
+    above."""
     library, rounds = _library(isa), 200_000
-    count = library.kst_fma_count(rounds, threads)
-    return count / _best(lambda: library.kst_fma_seconds(rounds, threads))
+    best = _best(("fma", threads, isa), lambda: library.kst_fma_seconds(rounds, threads), more)
+    return library.kst_fma_count(rounds, threads) / best
 
 
-def _best(one_pass: Callable[[], float]) -> float:
-    """The shortest time of some passes, in seconds."""
-    seconds: list[float] = []
-    enough = _SECONDS_QUICK if QUICK else _SECONDS
-    while len(seconds) < 5 or (len(seconds) < _PASSES and sum(seconds) < enough):
-        seconds.append(one_pass())
-    return min(seconds)
+@lru_cache(maxsize=None)
+def _buffer() -> np.ndarray:
+    return np.ones(_LARGEST, dtype=np.uint8)  # ones: written, so every page is really there
+
+
+def _best(key: tuple, one_pass: Callable[[], float], more: bool) -> float:
+    """The shortest pass so far, in seconds: many passes at first, some whenever asked again.
+
+    They are spread over the run because another process may take the machine for a while.
+    """
+    found = _SHORTEST.get(key, math.inf)
+    if not more and key in _SHORTEST:
+        return found
+    budget = _SECONDS if key not in _SHORTEST else _SECONDS / 6
+    passes, spent = 0, 0.0
+    while passes < 3 or (passes < _PASSES and spent < budget):
+        seconds = one_pass()
+        found, spent, passes = min(found, seconds), spent + seconds, passes + 1
+    _SHORTEST[key] = found
+    return found

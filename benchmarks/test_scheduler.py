@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from figures import digest
 from models import prompt
@@ -12,8 +13,6 @@ from kestrel.cache.paged_cache import BLOCK_SIZE
 from kestrel.engine.request import Request
 from kestrel.engine.scheduler import Scheduler
 from kestrel.engine.step import StepLimits, fill
-
-import numpy as np
 
 VOCAB = 32_000
 CONTEXT = 1024
