@@ -43,6 +43,8 @@ count, sent = 0, None
 
 def count_and_interrupt():
     global count, sent
+    while not model.runner.turn.locked():  # so that the signal falls into the prefill
+        time.sleep(0.001)
     end = time.monotonic() + 0.3
     while time.monotonic() < end:
         count += 1
