@@ -1,5 +1,5 @@
-/* What the processor has and the operating system keeps over a switch of threads. Compiled with baseline flags: this
- * file must run on every machine. */
+/* What the processor has and the operating system keeps over a switch of threads. Compiled with
+ * baseline flags: this file must run on every machine. */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE 1
 #endif
@@ -23,8 +23,9 @@ static int system_number(const char *name) { /* 0 where the name is unknown */
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* Leaf 1 ecx, leaf 7 ebx, and the register states that the operating system saves (XCR0). CPUID is slow in virtual
- * machines, so the three words are read once; threads that come at the same time read the same. */
+/* Leaf 1 ecx, leaf 7 ebx, and the register states that the operating system saves (XCR0). CPUID is
+ * slow in virtual machines, so the three words are read once; threads that come at the same time
+ * read the same. */
 enum { LEAF_1_ECX, LEAF_7_EBX, STATES, WORDS };
 
 static unsigned word_of(int index) {
@@ -32,10 +33,12 @@ static unsigned word_of(int index) {
     static atomic_int known;
     if (!atomic_load_explicit(&known, memory_order_acquire)) {
         unsigned a, b, c = 0, d, states = 0;
-        if (__get_cpuid_count(1, 0, &a, &b, &c, &d)) atomic_store_explicit(&words[LEAF_1_ECX], c, memory_order_relaxed);
+        if (__get_cpuid_count(1, 0, &a, &b, &c, &d))
+            atomic_store_explicit(&words[LEAF_1_ECX], c, memory_order_relaxed);
         if (c >> 27 & 1) __asm__ volatile("xgetbv" : "=a"(states), "=d"(d) : "c"(0)); /* OSXSAVE */
         atomic_store_explicit(&words[STATES], states, memory_order_relaxed);
-        if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) atomic_store_explicit(&words[LEAF_7_EBX], b, memory_order_relaxed);
+        if (__get_cpuid_count(7, 0, &a, &b, &c, &d))
+            atomic_store_explicit(&words[LEAF_7_EBX], b, memory_order_relaxed);
         atomic_store_explicit(&known, 1, memory_order_release);
     }
     return atomic_load_explicit(&words[index], memory_order_relaxed);
@@ -60,7 +63,8 @@ static const char *missing_x86(int isa) {
         const feature *f = &features[i];
         if (f->isa > isa || word_of(f->word) >> f->bit & 1) continue;
         const size_t used = strlen(text);
-        snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "the processor lacks ", f->name);
+        snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "the processor lacks ",
+                 f->name);
     }
     if (text[0]) return text;
     const unsigned states = word_of(STATES);
@@ -69,7 +73,8 @@ static const char *missing_x86(int isa) {
     if (isa == KST_ISA_AVX512 && !system_number("hw.optional.avx512f"))
         return "the operating system does not save the zmm registers";
 #else
-    if (isa == KST_ISA_AVX512 && (states & 0xe6) != 0xe6) return "the operating system does not save the zmm registers";
+    if (isa == KST_ISA_AVX512 && (states & 0xe6) != 0xe6)
+        return "the operating system does not save the zmm registers";
 #endif
     return "";
 }

@@ -1,4 +1,5 @@
-/* Chooses kernels: the scalar table first, overlaid by what processor and operating system allow. Baseline flags. */
+/* Chooses kernels: the scalar table first, overlaid by what processor and operating system allow.
+ * Baseline flags. */
 #include "table.h"
 
 static const char *const isa_names[KST_ISA_COUNT] = {"scalar", "avx2", "avx512", "neon"};
@@ -46,7 +47,8 @@ int kst_isa_best(void) {
 
 kst_kernel *kst_kernel_for(int isa_ceiling, int op, int dtype, const char **variant) {
     if (op < 0 || op >= KST_OP_COUNT) return NULL;
-    const int with_dtype = op == KST_OP_embed || op == KST_OP_linear || op == KST_OP_kv_write || op == KST_OP_attention;
+    const int with_dtype = op == KST_OP_embed || op == KST_OP_linear || op == KST_OP_kv_write ||
+                           op == KST_OP_attention;
     if (!with_dtype) dtype = 0;
     if (dtype < 0 || dtype >= KST_DTYPES) return NULL;
     kst_kernel *kernel = NULL;
@@ -58,15 +60,18 @@ kst_kernel *kst_kernel_for(int isa_ceiling, int op, int dtype, const char **vari
     return kernel;
 }
 
-int kst_simd_test(int isa, const char *name, const void *a, const void *b, const void *c, void *out) {
+int kst_simd_test(int isa, const char *name, const void *a, const void *b, const void *c,
+                  void *out) {
     return kst_isa_supported(isa) ? kst_table_of(isa)->simd_test(name, a, b, c, out) : -1;
 }
 
 const char *kst_simd_name(int index) {
     static const char *const names[] = {
-        "load", "load_n", "store_n", "load_f16", "load_bf16", "load_bf16_split", "store_split", "load_f16_n",
-        "load_bf16_n", "store_f16", "store_f16_n", "set1", "add", "sub", "mul", "div", "max", "fma", "select_lt",
-        "select_nan", "keep_n", "exp", "hsum", "hmax", "hsum4", "vt_fma",
+        "load",        "load_n",     "store_n",     "load_f16",  "load_bf16",   "load_bf16_split",
+        "store_split", "load_f16_n", "load_bf16_n", "store_f16", "store_f16_n", "set1",
+        "add",         "sub",        "mul",         "div",       "max",         "fma",
+        "select_lt",   "select_nan", "keep_n",      "exp",       "hsum",        "hmax",
+        "hsum4",       "vt_fma",
     };
     return index >= 0 && index < (int)(sizeof names / sizeof *names) ? names[index] : NULL;
 }

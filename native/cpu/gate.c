@@ -24,8 +24,8 @@ static inline void relax(void) {
 #endif
 }
 
-/* A change of the word and a look at `parked` on one side, `parked` and then the word on the other: both sequentially
- * consistent, so at least one side sees the other and no sleeper is missed. */
+/* A change of the word and a look at `parked` on one side, `parked` and then the word on the other:
+ * both sequentially consistent, so at least one side sees the other and no sleeper is missed. */
 #ifdef KST_FUTEX
 #include <limits.h>
 #include <linux/futex.h>
@@ -40,13 +40,15 @@ void kst_gate_init(kst_gate *gate, unsigned word) {
 void kst_gate_destroy(kst_gate *gate) { (void)gate; }
 
 void kst_gate_wake(kst_gate *gate) {
-    if (atomic_load(&gate->parked) > 0) syscall(SYS_futex, &gate->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    if (atomic_load(&gate->parked) > 0)
+        syscall(SYS_futex, &gate->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 static void sleep_once(kst_gate *gate, unsigned old, int64_t nanoseconds) {
     const struct timespec left = {nanoseconds / 1000000000, nanoseconds % 1000000000};
     atomic_fetch_add(&gate->parked, 1);
-    syscall(SYS_futex, &gate->word, FUTEX_WAIT_PRIVATE, old, nanoseconds == KST_NEVER ? NULL : &left, NULL, 0);
+    syscall(SYS_futex, &gate->word, FUTEX_WAIT_PRIVATE, old,
+            nanoseconds == KST_NEVER ? NULL : &left, NULL, 0);
     atomic_fetch_sub(&gate->parked, 1);
 }
 #else
@@ -101,15 +103,18 @@ unsigned kst_gate_wait(kst_gate *gate, unsigned old, int64_t deadline, int64_t s
     while (now < deadline) {
         if (now - begin < spin) {
             for (int i = 0; i < SPINS_PER_CLOCK; i++) {
-                if ((word = atomic_load_explicit(&gate->word, memory_order_acquire)) != old) return word;
+                if ((word = atomic_load_explicit(&gate->word, memory_order_acquire)) != old)
+                    return word;
                 relax();
             }
         } else if (now - begin < spin + YIELD_NS) {
-            if ((word = atomic_load_explicit(&gate->word, memory_order_acquire)) != old) return word;
+            if ((word = atomic_load_explicit(&gate->word, memory_order_acquire)) != old)
+                return word;
             sched_yield();
         } else {
             sleep_once(gate, old, deadline == KST_NEVER ? KST_NEVER : deadline - now);
-            if ((word = atomic_load_explicit(&gate->word, memory_order_acquire)) != old) return word;
+            if ((word = atomic_load_explicit(&gate->word, memory_order_acquire)) != old)
+                return word;
         }
         now = kst_now();
     }

@@ -1,5 +1,5 @@
-/* A word that threads wait for: they spin, then yield, then sleep until it changes. Sleeping is a futex on Linux and a
- * condition variable elsewhere (KST_NO_FUTEX: there too, for tests). */
+/* A word that threads wait for: they spin, then yield, then sleep until it changes. Sleeping is a
+ * futex on Linux and a condition variable elsewhere (KST_NO_FUTEX: there too, for tests). */
 #ifndef KESTREL_GATE_H
 #define KESTREL_GATE_H
 
@@ -32,8 +32,8 @@ void kst_gate_destroy(kst_gate *gate);
 /* Call after the word was changed by a sequentially consistent operation. */
 void kst_gate_wake(kst_gate *gate);
 
-/* Waits until the word is not `old` and returns it; returns `old` when the clock has passed `deadline`. Spins for
- * about spin nanoseconds before it yields. */
+/* Waits until the word is not `old` and returns it; returns `old` when the clock has passed
+ * `deadline`. Spins for about spin nanoseconds before it yields. */
 unsigned kst_gate_wait(kst_gate *gate, unsigned old, int64_t deadline, int64_t spin);
 
 #endif

@@ -3,7 +3,8 @@
 
 #include "kernels/kernel.h"
 
-#define KST_KERNEL(name) void KST_FN(name)(const kst_cmd *cmd, const kst_step *step, kst_share share);
+#define KST_KERNEL(name) \
+    void KST_FN(name)(const kst_cmd *cmd, const kst_step *step, kst_share share);
 KST_KERNEL(embed)
 KST_KERNEL(rotary_embedding)
 KST_KERNEL(rms_norm)

@@ -4,14 +4,17 @@
 #include <math.h>
 
 /* The order of candidates: larger logit first, of equal ones the lower id. */
-static int before(float a, int32_t a_id, float b, int32_t b_id) { return a > b || (a == b && a_id < b_id); }
+static int before(float a, int32_t a_id, float b, int32_t b_id) {
+    return a > b || (a == b && a_id < b_id);
+}
 
 /* Heap with the last candidate on top: sinks the element at `at`. */
 static void sink(float *values, int32_t *ids, int32_t n, int32_t at) {
     const float value = values[at];
     const int32_t id = ids[at];
     for (int32_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && before(values[child], ids[child], values[child + 1], ids[child + 1])) child++;
+        if (child + 1 < n && before(values[child], ids[child], values[child + 1], ids[child + 1]))
+            child++;
         if (before(values[child], ids[child], value, id)) break;
         values[at] = values[child];
         ids[at] = ids[child];
@@ -31,7 +34,8 @@ int32_t kst_top_candidates(const float *logits, int64_t n, int32_t k, int32_t *i
     if (count == 0) return 0;
     for (int32_t at = count / 2 - 1; at >= 0; at--) sink(values, ids, count, at);
     for (; i < n; i++) {
-        if (!(logits[i] > values[0])) continue; /* an equal one has the higher id; NaN is not larger */
+        if (!(logits[i] > values[0]))
+            continue; /* an equal one has the higher id; NaN is not larger */
         values[0] = logits[i];
         ids[0] = (int32_t)i;
         sink(values, ids, count, 0);
@@ -49,7 +53,8 @@ int32_t kst_top_candidates(const float *logits, int64_t n, int32_t k, int32_t *i
 }
 
 /* ln x for normal x >= 1, by + - * / alone: x = m 2^e with m in [sqrt(1/2), sqrt(2)), and
- * ln m = 2 atanh(t) = 2 (t + t^3/3 + ...), t = (m - 1) / (m + 1), |t| < 0.172: 11 terms are below 2^-56. */
+ * ln m = 2 atanh(t) = 2 (t + t^3/3 + ...), t = (m - 1) / (m + 1), |t| < 0.172: 11 terms are below
+ * 2^-56. */
 static double log_of(double x) {
     int e;
     double m = frexp(x, &e);

@@ -7,7 +7,8 @@
 #define KST_DTYPES 3 /* F32, F16, BF16: of a weight or of the cache */
 
 typedef struct {
-    kst_kernel *kernels[KST_OP_COUNT][KST_DTYPES]; /* NULL: a lower table's; without a dtype, index 0 */
+    kst_kernel
+        *kernels[KST_OP_COUNT][KST_DTYPES]; /* NULL: a lower table's; without a dtype, index 0 */
     double (*exp_sum)(const float *x, int64_t n, float max);
     int (*simd_test)(const char *name, const void *a, const void *b, const void *c, void *out);
 } kst_table;

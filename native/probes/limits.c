@@ -1,5 +1,6 @@
-/* What the machine can do: read bandwidth, also of unaligned bfloat16, and the peak of fused multiply-adds (AVX2).
- *     gcc -O3 -mavx2 -mfma native/probes/limits.c -o /tmp/limits && /tmp/limits */
+/* What the machine can do: read bandwidth, also of unaligned bfloat16, and the peak of fused
+ * multiply-adds (AVX2). gcc -O3 -mavx2 -mfma native/probes/limits.c -o /tmp/limits && /tmp/limits
+ */
 #include <immintrin.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,7 +17,8 @@ static double now(void) {
 static float read_floats(const char *p, size_t bytes) {
     __m256 s[4] = {{0}};
     for (size_t i = 0; i < bytes; i += 128)
-        for (int j = 0; j < 4; j++) s[j] = _mm256_add_ps(s[j], _mm256_loadu_ps((const float *)(p + i) + 8 * j));
+        for (int j = 0; j < 4; j++)
+            s[j] = _mm256_add_ps(s[j], _mm256_loadu_ps((const float *)(p + i) + 8 * j));
     return s[0][0] + s[1][1] + s[2][2] + s[3][3];
 }
 
@@ -25,7 +27,8 @@ static float read_bf16(const char *p, size_t bytes) {
     for (size_t i = 0; i < bytes; i += 64)
         for (int j = 0; j < 4; j++) {
             __m128i h = _mm_loadu_si128((const __m128i *)(p + i) + j);
-            s[j] = _mm256_add_ps(s[j], _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16)));
+            s[j] = _mm256_add_ps(
+                s[j], _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16)));
         }
     return s[0][0] + s[1][1] + s[2][2] + s[3][3];
 }
@@ -45,8 +48,9 @@ int main(void) {
                 const double took = now() - t;
                 best[k] = took < best[k] ? took : best[k];
             }
-        printf("%4zu MiB: f32 %.1f GB/s; bf16 at offset 0 %.1f, 2 %.1f, 8 %.1f\n", mib, (double)bytes / best[0] * 1e-9,
-               (double)bytes / best[1] * 1e-9, (double)bytes / best[2] * 1e-9, (double)bytes / best[3] * 1e-9);
+        printf("%4zu MiB: f32 %.1f GB/s; bf16 at offset 0 %.1f, 2 %.1f, 8 %.1f\n", mib,
+               (double)bytes / best[0] * 1e-9, (double)bytes / best[1] * 1e-9,
+               (double)bytes / best[2] * 1e-9, (double)bytes / best[3] * 1e-9);
         free(p);
     }
     double best = 1e9;

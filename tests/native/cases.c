@@ -1,118 +1,16 @@
-#include "cases.h"
-
-#include "simd/half.h"
+/* The cases: which shapes, and what their inputs hold. */
+#include "case_data.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define GUARD 64
-#define MAX_CASES 400
-
-static test_case cases[MAX_CASES];
-static int n_cases;
-static uint64_t state;
-
-static uint32_t next(void) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(state >> 33);
-}
-
-/* Sum of four uniforms: bell-shaped, about [-1, 1], scaled. */
-static float number(float scale) {
-    float sum = 0.0f;
-    for (int i = 0; i < 4; i++) sum += (float)(next() & 0xffff) / 65536.0f - 0.5f;
-    return sum * 0.5f * scale;
-}
-
-static float *floats(int64_t n, float scale) {
-    float *p = malloc((size_t)n * 4 + 1);
-    for (int64_t i = 0; i < n; i++) p[i] = number(scale);
-    return p;
-}
-
-static void put(void *data, int dtype, int64_t i, float f) {
-    uint16_t h = dtype == KST_F16 ? kst_f32_to_f16(f) : (uint16_t)(kst_f32_bits(f) >> 16);
-    if (dtype == KST_F32)
-        memcpy((char *)data + i * 4, &f, 4);
-    else
-        memcpy((char *)data + i * 2, &h, 2);
-}
-
-double element(const void *data, int dtype, int64_t i) {
-    float f;
-    uint16_t h;
-    if (dtype == KST_F32) {
-        memcpy(&f, (const char *)data + i * 4, 4);
-        return f;
-    }
-    memcpy(&h, (const char *)data + i * 2, 2);
-    return dtype == KST_F16 ? kst_f16_to_f32(h) : kst_bf16_to_f32(h);
-}
-
-/* Weights, at an address `skew` bytes past an aligned one, up to the very end of their allocation. */
-static void *weights(int64_t n, int dtype, float scale, int skew) {
-    char *p = (char *)malloc((size_t)n * (dtype == KST_F32 ? 4 : 2) + (size_t)skew) + skew;
-    for (int64_t i = 0; i < n; i++) put(p, dtype, i, number(scale));
-    return p;
-}
-
-static int32_t *ids(int64_t n, int32_t below) {
-    int32_t *p = malloc((size_t)n * 4 + 1);
-    for (int64_t i = 0; i < n; i++) p[i] = (int32_t)(next() % (uint32_t)below);
-    return p;
-}
-
-static test_case *begin_case(const char *op, int op_id, int dtype, int rows) {
-    test_case *c = &cases[n_cases++];
-    if (n_cases > MAX_CASES) abort();
-    c->op = op;
-    c->dtype = dtype;
-    c->cmd.op = op_id;
-    c->cmd.rows = KST_ROWS_TOKENS;
-    c->step.n_tokens = c->step.n_logit_rows = rows;
-    return c;
-}
-#define BEGIN(op, dtype, rows) begin_case(#op, KST_OP_##op, dtype, rows)
-
-static void add_out(test_case *c, int i, int64_t bytes) {
-    c->out_bytes[i] = (size_t)bytes;
-    c->cmd.out[i] = (char *)malloc((size_t)bytes + 2 * GUARD) + GUARD;
-}
-
-int run_case(test_case *c, kst_kernel *kernel, int parts) {
-    static _Alignas(64) char scratch[KST_SCRATCH_BYTES];
-    int broken = 0;
-    for (int i = 0; i < KST_MAX_OUTPUTS; i++)
-        if (c->cmd.out[i]) memset((char *)c->cmd.out[i] - GUARD, 0xa5, c->out_bytes[i] + 2 * GUARD);
-    for (int part = parts - 1; part >= 0; part--) {
-        memset(scratch, 0xff, sizeof scratch); /* NaN: a kernel must not use what it has not written */
-        kernel(&c->cmd, &c->step, (kst_share){part, parts, scratch});
-    }
-    for (int i = 0; i < KST_MAX_OUTPUTS; i++)
-        for (int j = 0; c->cmd.out[i] && j < GUARD; j++) {
-            const unsigned char *p = c->cmd.out[i];
-            broken |= p[-1 - j] != 0xa5 || p[c->out_bytes[i] + (size_t)j] != 0xa5;
-        }
-    return broken;
-}
-
-uint64_t hash_case(const test_case *c) {
-    uint64_t hash = 1469598103934665603u;
-    for (int i = 0; i < KST_MAX_OUTPUTS; i++)
-        for (size_t at = 0; c->cmd.out[i] && at < c->out_bytes[i]; at += c->halves ? 2 : 4) {
-            uint32_t u = 0;
-            memcpy(&u, (const char *)c->cmd.out[i] + at, c->halves ? 2 : 4);
-            if (!c->halves && (u & 0x7fffffff) > 0x7f800000 && c->cmd.op != KST_OP_argmax) u = 0x7fc00000;
-            hash = (hash ^ u) * 1099511628211u;
-        }
-    return hash;
-}
-
-static void linear(int rows, int in, int o0, int o1, int o2, int d0, int d1, int d2, int bias, int residual, int skew) {
+static void linear(int rows, int in, int o0, int o1, int o2, int d0, int d1, int d2, int bias,
+                   int residual, int skew) {
     test_case *c = BEGIN(linear, d0, rows);
     const int outs[3] = {o0, o1, o2}, dtypes[3] = {d0, d1, d2};
-    snprintf(c->shape, sizeof c->shape, "rows=%d,in=%d,out=%d+%d+%d,dtypes=%d%d%d,bias=%d,residual=%d,skew=%d", rows, in, o0,
+    snprintf(c->shape, sizeof c->shape,
+             "rows=%d,in=%d,out=%d+%d+%d,dtypes=%d%d%d,bias=%d,residual=%d,skew=%d", rows, in, o0,
              o1, o2, d0, d1, d2, bias, residual, skew);
     c->cmd.in[0] = floats((int64_t)rows * in, 2.0f);
     c->cmd.args.linear.in_features = in;
@@ -139,8 +37,10 @@ static void linears(void) {
     for (int dtype = 0; dtype < 3; dtype++) linear(7, 96, 40, 0, 0, dtype, 0, 0, 1, 1, 0);
 }
 
-/* Sequences of new[s] tokens after old[s] cached positions; cache blocks in scattered order, unwritten places NaN. */
-static void attention(int heads, int kv_heads, int dim, int dtype, int n_seqs, const int *old, const int *new) {
+/* Sequences of new[s] tokens after old[s] cached positions; cache blocks in scattered order,
+ * unwritten places NaN. */
+static void attention(int heads, int kv_heads, int dim, int dtype, int n_seqs, const int *old,
+                      const int *new) {
     int tokens = 0, max_blocks = 1, blocks = 0;
     int32_t *seq_start = malloc((size_t)(n_seqs + 1) * 4), *context = malloc((size_t)n_seqs * 4);
     for (int s = 0; s < n_seqs; s++) {
@@ -153,11 +53,13 @@ static void attention(int heads, int kv_heads, int dim, int dtype, int n_seqs, c
     }
     seq_start[n_seqs] = tokens;
     test_case *c = BEGIN(attention, dtype, tokens);
-    snprintf(c->shape, sizeof c->shape, "heads=%d/%d,dim=%d,dtype=%d,seqs=%d,first=%d+%d", heads, kv_heads, dim, dtype, n_seqs,
-             old[0], new[0]);
-    c->cmd.args.attention = (kst_attention_args){heads, kv_heads, dim, dtype, 1.0f / sqrtf((float)dim)};
+    snprintf(c->shape, sizeof c->shape, "heads=%d/%d,dim=%d,dtype=%d,seqs=%d,first=%d+%d", heads,
+             kv_heads, dim, dtype, n_seqs, old[0], new[0]);
+    c->cmd.args.attention =
+        (kst_attention_args){heads, kv_heads, dim, dtype, 1.0f / sqrtf((float)dim)};
     const int64_t head = (int64_t)dim * 16, size = (int64_t)(blocks + 1) * 2 * kv_heads * head;
-    int32_t *table = calloc((size_t)(n_seqs * max_blocks), 4), *positions = malloc((size_t)tokens * 4);
+    int32_t *table = calloc((size_t)(n_seqs * max_blocks), 4),
+            *positions = malloc((size_t)tokens * 4);
     char *cache = malloc((size_t)size * (dtype == KST_F32 ? 4 : 2));
     for (int64_t i = 0; i < size; i++) put(cache, dtype, i, NAN);
     for (int s = 0, block = blocks; s < n_seqs; s++) {
@@ -184,7 +86,8 @@ static void attention(int heads, int kv_heads, int dim, int dtype, int n_seqs, c
 
 static void attentions(void) {
     static const int old[4] = {0, 5, 300, 511}, new[4] = {40, 1, 3, 2};
-    static const int shapes[][3] = {{1, 1, 2}, {6, 6, 48}, {6, 2, 10}, {9, 3, 64}, {3, 1, 80}, {40, 2, 6}, {2, 1, 256}, {2, 2, 512}};
+    static const int shapes[][3] = {{1, 1, 2},  {6, 6, 48}, {6, 2, 10},  {9, 3, 64},
+                                    {3, 1, 80}, {40, 2, 6}, {2, 1, 256}, {2, 2, 512}};
     for (int i = 0; i < 8; i++)
         for (int dtype = KST_F32; dtype <= KST_F16; dtype++) {
             attention(shapes[i][0], shapes[i][1], shapes[i][2], dtype, 4, old, new);
@@ -222,7 +125,8 @@ static void rows_of(int rows, int dim) { /* the operations over [rows, dim] */
     c->cmd.args.argmax.vocab = dim;
     float *x = floats((int64_t)rows * dim, 3.0f);
     for (int r = 0; r < rows; r++) { /* ties; rows with NaN, inf, -inf at the end */
-        x[r * dim + (int)(next() % (uint32_t)dim)] = x[r * dim + (int)(next() % (uint32_t)dim)] = 5.0f;
+        x[r * dim + (int)(next() % (uint32_t)dim)] = x[r * dim + (int)(next() % (uint32_t)dim)] =
+            5.0f;
         if (r % 4) x[r * dim + dim - 1] = r % 4 == 1 ? NAN : r % 4 == 2 ? INFINITY : -INFINITY;
     }
     c->cmd.in[0] = x;
@@ -257,20 +161,23 @@ static void others(int rows, int heads, int kv_heads, int dim, int dtype) {
 
     if (dtype == KST_BF16) return; /* not a format of the cache */
     c = BEGIN(kv_write, dtype, rows);
-    snprintf(c->shape, sizeof c->shape, "rows=%d,kv_heads=%d,dim=%d,dtype=%d", rows, kv_heads, dim, dtype);
+    snprintf(c->shape, sizeof c->shape, "rows=%d,kv_heads=%d,dim=%d,dtype=%d", rows, kv_heads, dim,
+             dtype);
     c->cmd.args.kv_write = (kst_kv_write_args){kv_heads, dim, dtype};
-    c->cmd.in[0] = floats((int64_t)rows * kv_heads * dim, 3e5f); /* beyond the largest float16 too */
+    c->cmd.in[0] =
+        floats((int64_t)rows * kv_heads * dim, 3e5f); /* beyond the largest float16 too */
     c->cmd.in[1] = floats((int64_t)rows * kv_heads * dim, 1e-4f); /* and subnormal ones */
     int32_t *slots = ids(rows, 1);
-    for (int i = 0; i < rows; i++) slots[i] = (i * 7 + 5) % (rows < 16 ? 16 : (rows + 15) / 16 * 16);
+    for (int i = 0; i < rows; i++)
+        slots[i] = (i * 7 + 5) % (rows < 16 ? 16 : (rows + 15) / 16 * 16);
     c->cmd.in[2] = slots;
     c->halves = dtype == KST_F16;
-    add_out(c, 0, (int64_t)((rows + 15) / 16) * 2 * kv_heads * dim * 16 * (dtype == KST_F32 ? 4 : 2));
+    add_out(c, 0,
+            (int64_t)((rows + 15) / 16) * 2 * kv_heads * dim * 16 * (dtype == KST_F32 ? 4 : 2));
 }
 
 test_case *make_cases(int *count) {
-    state = 20250101;
-    n_cases = 0;
+    test_case *cases = first_case();
     linears();
     attentions();
     static const int rows[] = {1, 3, 6, 20}, dims[] = {1, 15, 16, 17, 64, 100, 2049};
@@ -282,6 +189,6 @@ test_case *make_cases(int *count) {
         others(20, 9, 3, 64, dtype);
         others(33, 5, 1, 96, dtype);
     }
-    *count = n_cases;
+    *count = case_count();
     return cases;
 }

@@ -16,7 +16,8 @@ typedef struct {
 
 test_case *make_cases(int *count);
 
-/* Clears the outputs, runs a kernel in `parts` shares and checks the guard bytes. Returns 0, or 1 if they changed. */
+/* Clears the outputs, runs a kernel in `parts` shares and checks the guard bytes. Returns 0, or 1
+ * if they changed. */
 int run_case(test_case *c, kst_kernel *kernel, int parts);
 
 /* 64-bit FNV-1a of the outputs; every NaN counts as the same. */

@@ -1,6 +1,7 @@
-/* Every kernel of every instruction set that this machine runs gives the same bits, in any number of shares.
- * Prints `op isa shape hash` a line; exit status 1 if any two instruction sets or share counts differ, or if a kernel
- * writes outside its output. Self-contained: run it natively or under an emulator. */
+/* Every kernel of every instruction set that this machine runs gives the same bits, in any number
+ * of shares. Prints `op isa shape hash` a line; exit status 1 if any two instruction sets or share
+ * counts differ, or if a kernel writes outside its output. Self-contained: run it natively or under
+ * an emulator. */
 #include "cases.h"
 
 #include <stdio.h>
@@ -28,10 +29,13 @@ int main(int argc, char **argv) {
                 const int broken = run_case(c, kernel, parts[p]);
                 const uint64_t hash = hash_case(c);
                 if (isa == 0 && p == 0) expected = hash;
-                if (p == 0 && !quiet) printf("%s %s %s %016llx\n", c->op, variant, c->shape, (unsigned long long)hash);
+                if (p == 0 && !quiet)
+                    printf("%s %s %s %016llx\n", c->op, variant, c->shape,
+                           (unsigned long long)hash);
                 if (hash != expected || broken) {
                     printf("FAILED %s %s %s: in %d parts: %s\n", c->op, variant, c->shape, parts[p],
-                           broken ? "wrote outside its output" : "other bits than scalar in one part");
+                           broken ? "wrote outside its output"
+                                  : "other bits than scalar in one part");
                     failures++;
                 }
             }
@@ -39,7 +43,8 @@ int main(int argc, char **argv) {
         all = (all ^ expected) * 1099511628211u;
     }
     for (int isa = 0; isa < kst_isa_count(); isa++)
-        printf("isa %s: %s\n", kst_isa_name(isa), kst_isa_supported(isa) ? "compared" : kst_isa_missing(isa));
+        printf("isa %s: %s\n", kst_isa_name(isa),
+               kst_isa_supported(isa) ? "compared" : kst_isa_missing(isa));
     printf("%d cases, all %016llx, %d failures\n", count, (unsigned long long)all, failures);
     return failures ? 1 : 0;
 }

@@ -18,8 +18,8 @@ static void check_isas(void) {
     EXPECT(!strcmp(kst_isa_name(0), "scalar") && kst_isa_compiled(0) && kst_isa_supported(0));
     EXPECT(!strcmp(kst_isa_name(-1), "") && !strcmp(kst_isa_name(kst_isa_count()), ""));
     for (int isa = 0; isa < kst_isa_count(); isa++) {
-        printf("isa %s compiled=%d supported=%d missing=%s\n", kst_isa_name(isa), kst_isa_compiled(isa),
-               kst_isa_supported(isa), kst_isa_missing(isa));
+        printf("isa %s compiled=%d supported=%d missing=%s\n", kst_isa_name(isa),
+               kst_isa_compiled(isa), kst_isa_supported(isa), kst_isa_missing(isa));
         EXPECT(kst_isa_supported(isa) == !kst_isa_missing(isa)[0]);
         EXPECT(!kst_isa_supported(isa) || kst_isa_compiled(isa));
         EXPECT(!kst_isa_supported(isa) || isa <= kst_isa_best());
@@ -53,7 +53,8 @@ static void check_kernels(void) {
 
 static void check_candidates(void) {
     const float logits[] = {1.0f, 3.0f, NAN, 3.0f, -INFINITY, 2.0f, 0.0f, -0.0f};
-    const int32_t order[] = {1, 3, 5, 0, 6, 7, 4}; /* descending, ties by lower id; 0 and -0 are equal */
+    const int32_t order[] = {1, 3, 5, 0,
+                             6, 7, 4}; /* descending, ties by lower id; 0 and -0 are equal */
     int32_t ids[8];
     float values[8];
     for (int k = 0; k <= 8; k++) {
@@ -69,7 +70,8 @@ static void check_candidates(void) {
     float top_values[256];
     kst_top_candidates(many, 50000, 256, top, top_values);
     for (int i = 1; i < 256; i++)
-        EXPECT(top_values[i] < top_values[i - 1] || (top_values[i] == top_values[i - 1] && top[i] > top[i - 1]));
+        EXPECT(top_values[i] < top_values[i - 1] ||
+               (top_values[i] == top_values[i - 1] && top[i] > top[i - 1]));
     int above = 0; /* nobody left out is larger than the last one taken */
     for (int i = 0; i < 50000; i++) above += many[i] > top_values[255];
     EXPECT(above < 256);
@@ -82,7 +84,8 @@ static void check_log_sum_exp(void) {
         row[i] = (float)((i * 7919) % 30011) / 1000.0f;
         sum += exp((double)row[i]);
     }
-    /* each float32 exp within 1 ulp and its argument within half an ulp of 30; a lane of a part adds 16 numbers */
+    /* each float32 exp within 1 ulp and its argument within half an ulp of 30; a lane of a part
+     * adds 16 numbers */
     EXPECT(fabs(kst_log_sum_exp(row, 100000) - log(sum)) < (2 + 15 + 16 + 4) * 0x1p-24);
     EXPECT(fabs(kst_log_sum_exp((const float[]){-2.5f}, 1) - -2.5) == 0.0);
     EXPECT(fabs(kst_log_sum_exp((const float[]){0.0f, 0.0f}, 2) - 0.6931471805599453) < 1e-15);

@@ -1,5 +1,6 @@
-/* The scalar kernels against the definitions of args.h computed in double, each element within a bound that follows
- * from counting roundings (u = 2^-24). The other instruction sets have the same bits (test_bits.c). */
+/* The scalar kernels against the definitions of args.h computed in double, each element within a
+ * bound that follows from counting roundings (u = 2^-24). The other instruction sets have the same
+ * bits (test_bits.c). */
 #include "cases.h"
 
 #include <math.h>
@@ -27,7 +28,8 @@ static void check_linear(const test_case *c) {
                 double sum = 0.0, size = 0.0;
                 const int64_t at = row * a->out_features[w] + o;
                 for (int64_t k = 0; k < a->in_features; k++) {
-                    const double p = in(c, 0)[row * a->in_features + k] * element(c->cmd.in[1 + w], a->dtype[w], o * a->in_features + k);
+                    const double p = in(c, 0)[row * a->in_features + k] *
+                                     element(c->cmd.in[1 + w], a->dtype[w], o * a->in_features + k);
                     sum += p;
                     size += fabs(p);
                 }
@@ -35,7 +37,8 @@ static void check_linear(const test_case *c) {
                 const double residual = w == 0 && in(c, 7) ? in(c, 7)[at] : 0.0;
                 /* a chain of in/16 fma, four levels of the tree, two additions */
                 compare(c, w, at, sum + bias + residual,
-                        ((a->in_features + 15) / 16 + 4 + 2) * u * (size + fabs(bias) + fabs(residual)));
+                        ((a->in_features + 15) / 16 + 4 + 2) * u *
+                            (size + fabs(bias) + fabs(residual)));
             }
 }
 
@@ -47,13 +50,17 @@ static void check_attention(const test_case *c) {
     for (int64_t seq = 0; seq < s->n_seqs; seq++)
         for (int64_t n = s->seq_start[seq]; n < s->seq_start[seq + 1]; n++)
             for (int64_t h = 0; h < a->heads; h++) {
-                const int64_t k = h / (a->heads / kv), seen = s->positions[n] + 1, at = (n * a->heads + h) * dim;
+                const int64_t k = h / (a->heads / kv), seen = s->positions[n] + 1,
+                              at = (n * a->heads + h) * dim;
                 double max = -INFINITY, error = 0.0, total = 0.0;
                 for (int64_t j = 0; j < seen; j++) {
                     const int64_t block = s->block_table[seq * s->max_blocks + j / 16];
                     double sum = 0.0, size = 0.0;
                     for (int64_t d = 0; d < dim; d++) {
-                        const double p = in(c, 0)[at + d] * element(c->cmd.in[1], a->cache_dtype, (block * 2 * kv + k) * head_size + d * 16 + j % 16);
+                        const double p =
+                            in(c, 0)[at + d] *
+                            element(c->cmd.in[1], a->cache_dtype,
+                                    (block * 2 * kv + k) * head_size + d * 16 + j % 16);
                         sum += p;
                         size += fabs(p);
                     }
@@ -62,7 +69,8 @@ static void check_attention(const test_case *c) {
                     max = fmax(max, score[j]);
                 }
                 for (int64_t j = 0; j < seen; j++) {
-                    /* relative error of a weight: score and maximum, the subtraction, exp (1 ulp = 2u), two rescalings */
+                    /* relative error of a weight: score and maximum, the subtraction, exp (1 ulp =
+                     * 2u), two rescalings */
                     error = fmax(error, 2 * slack[j] + u * (max - score[j]) + 2 * u + 6 * u);
                     score[j] = exp(score[j] - max);
                     total += score[j];
@@ -71,12 +79,16 @@ static void check_attention(const test_case *c) {
                     double sum = 0.0, size = 0.0;
                     for (int64_t j = 0; j < seen; j++) {
                         const int64_t block = s->block_table[seq * s->max_blocks + j / 16];
-                        const double p = score[j] * element(c->cmd.in[1], a->cache_dtype, ((block * 2 + 1) * kv + k) * head_size + j % 16 * dim + d);
+                        const double p = score[j] * element(c->cmd.in[1], a->cache_dtype,
+                                                            ((block * 2 + 1) * kv + k) * head_size +
+                                                                j % 16 * dim + d);
                         sum += p;
                         size += fabs(p);
                     }
-                    /* weights twice (sums above and below), the chain of values, the sum of weights, the division */
-                    compare(c, 0, at + d, sum / total, (2 * error + (256 + 20 + 10) * u) * size / total);
+                    /* weights twice (sums above and below), the chain of values, the sum of
+                     * weights, the division */
+                    compare(c, 0, at + d, sum / total,
+                            (2 * error + (256 + 20 + 10) * u) * size / total);
                 }
             }
 }
@@ -87,9 +99,11 @@ static void check_rms_norm(const test_case *c) {
         double sum = 0.0;
         for (int64_t i = 0; i < dim; i++) sum += pow(in(c, 0)[row * dim + i], 2);
         for (int64_t i = 0; i < dim; i++) {
-            const double y = in(c, 1)[i] * in(c, 0)[row * dim + i] / sqrt(sum / (double)dim + c->cmd.args.rms_norm.eps);
+            const double y = in(c, 1)[i] * in(c, 0)[row * dim + i] /
+                             sqrt(sum / (double)dim + c->cmd.args.rms_norm.eps);
             /* half of: chain, tree, mean, + eps; then sqrt, 1/, two products */
-            compare(c, 0, row * dim + i, y, ((double)((dim + 15) / 16 + 4 + 2) / 2 + 4) * u * fabs(y));
+            compare(c, 0, row * dim + i, y,
+                    ((double)((dim + 15) / 16 + 4 + 2) / 2 + 4) * u * fabs(y));
         }
     }
 }
@@ -116,8 +130,10 @@ static void check_rope(const test_case *c) {
                 const int64_t row = i / heads;
                 const double lo = in(c, side)[i * dim + d], hi = in(c, side)[i * dim + half + d];
                 const double cosine = in(c, 2)[row * half + d], sine = in(c, 3)[row * half + d];
-                compare(c, side, i * dim + d, lo * cosine - hi * sine, 2 * u * (fabs(lo * cosine) + fabs(hi * sine)));
-                compare(c, side, i * dim + half + d, hi * cosine + lo * sine, 2 * u * (fabs(hi * cosine) + fabs(lo * sine)));
+                compare(c, side, i * dim + d, lo * cosine - hi * sine,
+                        2 * u * (fabs(lo * cosine) + fabs(hi * sine)));
+                compare(c, side, i * dim + half + d, hi * cosine + lo * sine,
+                        2 * u * (fabs(hi * cosine) + fabs(lo * sine)));
             }
     }
 }
@@ -130,12 +146,14 @@ static void check_kv_write(const test_case *c) {
         const int64_t row = i / (heads * dim), h = i / dim % heads, d = i % dim;
         const int64_t block = slots[row] / 16, offset = slots[row] % 16;
         for (int side = 0; side < 2; side++) {
-            const int64_t at = ((block * 2 + side) * heads + h) * dim * 16 + (side ? offset * dim + d : d * 16 + offset);
+            const int64_t at = ((block * 2 + side) * heads + h) * dim * 16 +
+                               (side ? offset * dim + d : d * 16 + offset);
             const double want = in(c, side)[i], got = element(c->cmd.out[0], dtype, at);
             /* float16: half an ulp, relative 2^-11 or absolute 2^-25; infinity from 65520 on */
             const double bound = dtype == KST_F32 ? 0.0 : fmax(fabs(want) * 0x1p-11, 0x1p-25);
             const int fits = dtype == KST_F32 || fabs(want) < 65520.0;
-            if (fits ? !(fabs(got - want) <= bound) : got != copysign(INFINITY, want)) worst = INFINITY;
+            if (fits ? !(fabs(got - want) <= bound) : got != copysign(INFINITY, want))
+                worst = INFINITY;
         }
     }
 }
@@ -146,19 +164,23 @@ static void check_rows(const test_case *c) {
     for (int64_t i = 0; i < rows * dim; i++) {
         const double a = in(c, 0)[i];
         switch (c->cmd.op) {
-        case KST_OP_swiglu: { /* exp 2u, addition, division, product; silu(-88.8) is lost: exp is inf, and inf/inf NaN */
+        case KST_OP_swiglu: { /* exp 2u, addition, division, product; silu(-88.8) is lost: exp is
+                                 inf, and inf/inf NaN */
             const double y = isinf(a) ? NAN : a / (1.0 + exp(-a)) * in(c, 1)[i];
             compare(c, 0, i, y, 5 * u * fabs(y) + (a < -87.0 ? 1e-35 * fabs(in(c, 1)[i]) : 0.0));
             break;
         }
         case KST_OP_add: compare(c, 0, i, (float)(a + in(c, 1)[i]), 0.0); break;
         case KST_OP_copy: compare(c, 0, i, a, 0.0); break;
-        case KST_OP_gather_rows: compare(c, 0, i, in(c, 0)[picked[i / dim] * dim + i % dim], 0.0); break;
+        case KST_OP_gather_rows:
+            compare(c, 0, i, in(c, 0)[picked[i / dim] * dim + i % dim], 0.0);
+            break;
         case KST_OP_embed: {
             const int64_t width = c->cmd.args.embed.dim;
             const int32_t *ids = c->cmd.in[0];
             for (int64_t j = 0; i == 0 && j < rows * width; j++)
-                compare(c, 0, j, element(c->cmd.in[1], c->dtype, ids[j / width] * width + j % width), 0.0);
+                compare(c, 0, j,
+                        element(c->cmd.in[1], c->dtype, ids[j / width] * width + j % width), 0.0);
         }
         }
     }
@@ -194,7 +216,8 @@ int main(void) {
         case KST_OP_argmax: check_argmax(c); break;
         default: check_rows(c);
         }
-        printf("%s %s %s: %.3g of the bound\n", worst <= 1.0 ? "ok" : "FAILED", c->op, c->shape, worst);
+        printf("%s %s %s: %.3g of the bound\n", worst <= 1.0 ? "ok" : "FAILED", c->op, c->shape,
+               worst);
         failures += !(worst <= 1.0);
     }
     printf("%d cases, %d failures\n", count, failures);

@@ -4,7 +4,8 @@
 void KST_FN(add)(const kst_cmd *cmd, const kst_step *step, kst_share share) {
     const float *a = cmd->in[0], *b = cmd->in[1];
     float *y = cmd->out[0];
-    const int64_t total = (int64_t)kst_row_count(cmd, step) * cmd->args.add.dim, runs = (total + KST_RUN - 1) / KST_RUN;
+    const int64_t total = (int64_t)kst_row_count(cmd, step) * cmd->args.add.dim,
+                  runs = (total + KST_RUN - 1) / KST_RUN;
     const int64_t end = kst_min(kst_end(runs, share) * KST_RUN, total);
     for (int64_t i = kst_begin(runs, share) * KST_RUN; i < end; i += VF_LANES) {
         const int lanes = kst_lanes(end - i);

@@ -1,29 +1,9 @@
-/* attention for one cache format; the including file defines CACHE_FORMAT, CACHE_BYTES, CACHE_LOAD, CACHE_LOAD_N.
+/* attention for one cache format; the including file defines CACHE_FORMAT, CACHE_BYTES, CACHE_LOAD,
+ * CACHE_LOAD_N.
  *
- * A row (one query head of one token) sees positions 0 .. its own. Its arithmetic, whatever the rows beside it:
- * per chunk of KST_ATTENTION_CHUNK positions
- *   score[j] = scale * (fma chain of q[d] k[j][d] over d), m = max score, p[j] = exp(score[j] - m),
- *   l = sum of p in 16 lanes over ascending blocks, then the tree; acc[d] = fma chain of p[j] v[j][d] over j;
- * chunks merged in ascending order: M = max(m, m'), a = exp(m - M), b = exp(m' - M), l = l a + l' b,
- * acc = acc a + acc' b (products rounded, then added). Result acc / l.
- * What lies behind a row's own position is computed with in lanes that are thrown away, or not at all.
- *
- * A task is a tile of a sequence's tokens and one kv head; its rows (tokens x group) pass over a chunk while it is in
- * the cache, ROWS at a time, so that they share each load. */
-#include "kernel.h"
-
-#define TILE 16 /* rows in a task, at least one token's group; more rows are passed over in turns of TILE */
-#define ROWS 4  /* rows that share a load */
-#define MAX_DIM 512
-#define CHUNK_BLOCKS (KST_ATTENTION_CHUNK / KST_BLOCK_SIZE)
-
-typedef struct {
-    float p[ROWS][KST_ATTENTION_CHUNK]; /* scores, then weights, of one chunk */
-    float part[ROWS][MAX_DIM];          /* weighted values of one chunk */
-    float acc[TILE][MAX_DIM];
-    float max[TILE], sum[TILE];
-} scratch_layout;
-_Static_assert(sizeof(scratch_layout) <= KST_SCRATCH_BYTES, "attention: a tile does not fit the scratch");
+ * A task is a tile of a sequence's tokens and one kv head; its rows (tokens x group) pass over a
+ * chunk while it is in the cache, ROWS at a time, so that they share each load. */
+#include "attention.h"
 
 typedef struct {
     const kst_attention_args *args;
@@ -33,19 +13,22 @@ typedef struct {
 } source;
 
 static inline const char *keys_of(const source *from, int64_t block) {
-    const int64_t heads = from->args->kv_heads, size = (int64_t)from->args->head_dim * KST_BLOCK_SIZE;
+    const int64_t heads = from->args->kv_heads,
+                  size = (int64_t)from->args->head_dim * KST_BLOCK_SIZE;
     return from->cache + (from->blocks[block] * 2 * heads + from->kv_head) * size * CACHE_BYTES;
 }
 
 static inline const char *values_of(const source *from, int64_t block) {
-    const int64_t heads = from->args->kv_heads, size = (int64_t)from->args->head_dim * KST_BLOCK_SIZE;
-    return from->cache + ((from->blocks[block] * 2 + 1) * heads + from->kv_head) * size * CACHE_BYTES;
+    const int64_t heads = from->args->kv_heads,
+                  size = (int64_t)from->args->head_dim * KST_BLOCK_SIZE;
+    return from->cache +
+           ((from->blocks[block] * 2 + 1) * heads + from->kv_head) * size * CACHE_BYTES;
 }
 
 /* Scores of `rows` queries against `blocks` blocks; inlined, so that both are constants. */
-static inline __attribute__((always_inline)) void score_tile(int rows, int blocks, const source *from, int64_t block,
-                                                             const float *const *q, float (*p)[KST_ATTENTION_CHUNK],
-                                                             int64_t at) {
+static inline __attribute__((always_inline)) void
+score_tile(int rows, int blocks, const source *from, int64_t block, const float *const *q,
+           float (*p)[KST_ATTENTION_CHUNK], int64_t at) {
     const int64_t dim = from->args->head_dim;
     const char *k[4];
     vf sum[4][4];
@@ -60,11 +43,12 @@ static inline __attribute__((always_inline)) void score_tile(int rows, int block
         }
     const vf scale = vf_set1(from->args->scale);
     for (int b = 0; b < blocks; b++)
-        for (int r = 0; r < rows; r++) vf_store(&p[r][at + b * KST_BLOCK_SIZE], vf_mul(scale, sum[r][b]));
+        for (int r = 0; r < rows; r++)
+            vf_store(&p[r][at + b * KST_BLOCK_SIZE], vf_mul(scale, sum[r][b]));
 }
 
-static void score_rows(int rows, const source *from, int64_t block, int64_t blocks, const float *const *q,
-                       float (*p)[KST_ATTENTION_CHUNK]) {
+static void score_rows(int rows, const source *from, int64_t block, int64_t blocks,
+                       const float *const *q, float (*p)[KST_ATTENTION_CHUNK]) {
     int64_t b = 0;
     if (rows == 1)
         for (; b + 4 <= blocks; b += 4) score_tile(1, 4, from, block + b, q, p, b * KST_BLOCK_SIZE);
@@ -78,38 +62,27 @@ static void score_rows(int rows, const source *from, int64_t block, int64_t bloc
         }
 }
 
-/* Scores of one row's n positions become weights; returns their maximum and sum. */
-static void soften(float *p, int64_t n, float *max, float *sum) {
-    const vf least = vf_set1(-INFINITY);
-    vf largest = least, total = vf_zero();
-    for (int64_t i = 0; i < n; i += VF_LANES) largest = vf_max(vf_keep_n(vf_load(p + i), kst_lanes(n - i), least), largest);
-    *max = vf_hmax(largest);
-    const vf m = vf_set1(*max);
-    for (int64_t i = 0; i < n; i += VF_LANES) {
-        vf weight = vf_keep_n(vf_exp(vf_sub(vf_load(p + i), m)), kst_lanes(n - i), vf_zero());
-        vf_store(p + i, weight);
-        total = vf_add(total, weight);
-    }
-    *sum = vf_hsum(total);
-}
-
-/* part[r] += p[r][j] v[j] over positions j in [from_j, to_j) of the chunk, for one run of `width` vectors of the head. */
-static inline __attribute__((always_inline)) void value_tile(int rows, int width, int lanes, const source *from,
-                                                             int64_t block, int64_t d, int64_t from_j, int64_t to_j,
-                                                             const float (*p)[KST_ATTENTION_CHUNK],
-                                                             float (*part)[MAX_DIM]) {
+/* part[r] += p[r][j] v[j] over positions j in [from_j, to_j) of the chunk, for one run of `width`
+ * vectors of the head. */
+static inline __attribute__((always_inline)) void
+value_tile(int rows, int width, int lanes, const source *from, int64_t block, int64_t d,
+           int64_t from_j, int64_t to_j, const float (*p)[KST_ATTENTION_CHUNK],
+           float (*part)[MAX_DIM]) {
     const int64_t dim = from->args->head_dim;
     vf sum[4][4];
     for (int r = 0; r < rows; r++)
-        for (int i = 0; i < width; i++) sum[r][i] = from_j ? vf_load(&part[r][d + i * VF_LANES]) : vf_zero();
+        for (int i = 0; i < width; i++)
+            sum[r][i] = from_j ? vf_load(&part[r][d + i * VF_LANES]) : vf_zero();
     for (int64_t j = from_j; j < to_j;) {
         const int64_t stop = kst_min(to_j, (j / KST_BLOCK_SIZE + 1) * KST_BLOCK_SIZE);
         const char *v = values_of(from, block + j / KST_BLOCK_SIZE);
         for (; j < stop; j++) {
             const char *row = v + (j % KST_BLOCK_SIZE * dim + d) * CACHE_BYTES;
             for (int i = 0; i < width; i++) {
-                vf value = lanes == VF_LANES ? CACHE_LOAD(row + i * VF_LANES * CACHE_BYTES) : CACHE_LOAD_N(row, lanes);
-                for (int r = 0; r < rows; r++) sum[r][i] = vf_fma(vf_set1(p[r][j]), value, sum[r][i]);
+                vf value = lanes == VF_LANES ? CACHE_LOAD(row + i * VF_LANES * CACHE_BYTES)
+                                             : CACHE_LOAD_N(row, lanes);
+                for (int r = 0; r < rows; r++)
+                    sum[r][i] = vf_fma(vf_set1(p[r][j]), value, sum[r][i]);
             }
         }
     }
@@ -123,7 +96,8 @@ static void value_rows(int rows, const source *from, int64_t block, int64_t from
     int64_t d = 0;
     if (from_j >= to_j) return;
     if (rows == 1)
-        for (; d + 4 * VF_LANES <= dim; d += 4 * VF_LANES) value_tile(1, 4, VF_LANES, from, block, d, from_j, to_j, p, part);
+        for (; d + 4 * VF_LANES <= dim; d += 4 * VF_LANES)
+            value_tile(1, 4, VF_LANES, from, block, d, from_j, to_j, p, part);
     for (; d + VF_LANES <= dim; d += VF_LANES) switch (rows) {
         case 1: value_tile(1, 1, VF_LANES, from, block, d, from_j, to_j, p, part); break;
         case 2: value_tile(2, 1, VF_LANES, from, block, d, from_j, to_j, p, part); break;
@@ -135,28 +109,9 @@ static void value_rows(int rows, const source *from, int64_t block, int64_t from
             value_tile(1, 1, (int)(dim - d), from, block, d, from_j, to_j, p + r, part + r);
 }
 
-/* Adds a chunk to what a row has. */
-static void merge(float *acc, const float *part, int64_t dim, float *max, float *sum, float part_max, float part_sum,
-                  int first) {
-    if (first) {
-        memcpy(acc, part, (size_t)dim * sizeof(float));
-        *max = part_max;
-        *sum = part_sum;
-        return;
-    }
-    const float largest = *max > part_max ? *max : part_max;
-    const vf a = vf_exp(vf_set1(*max - largest)), b = vf_exp(vf_set1(part_max - largest));
-    for (int64_t d = 0; d < dim; d += VF_LANES)
-        vf_store(acc + d, vf_add(vf_mul(vf_load(acc + d), a), vf_mul(vf_load(part + d), b)));
-    float scaled[VF_LANES];
-    vf_store(scaled, vf_add(vf_mul(vf_set1(*sum), a), vf_mul(vf_set1(part_sum), b)));
-    *sum = scaled[0];
-    *max = largest;
-}
-
 /* The n rows of a tile against one chunk; visible[r] positions of it are seen by row r. */
-static void chunk_rows(const source *from, int64_t block, int64_t n, const float *const *q, const int64_t *visible,
-                       scratch_layout *s, int64_t tile_row, int first) {
+static void chunk_rows(const source *from, int64_t block, int64_t n, const float *const *q,
+                       const int64_t *visible, scratch_layout *s, int64_t tile_row, int first) {
     const int64_t dim = from->args->head_dim;
     int64_t most = 0, least = KST_ATTENTION_CHUNK;
     for (int64_t r = 0; r < n; r++) {
@@ -173,15 +128,16 @@ static void chunk_rows(const source *from, int64_t block, int64_t n, const float
         if (!visible[r]) continue;
         value_rows(1, from, block, least, visible[r], s->p + r, s->part + r);
         const int64_t row = tile_row + r;
-        merge(s->acc[row], s->part[r], (dim + VF_LANES - 1) / VF_LANES * VF_LANES, &s->max[row], &s->sum[row], max[r],
-              sum[r], first);
+        merge(s->acc[row], s->part[r], (dim + VF_LANES - 1) / VF_LANES * VF_LANES, &s->max[row],
+              &s->sum[row], max[r], sum[r], first);
     }
 }
 
 /* Rows [begin, end) of a tile: row r is query head r % group of token `token` + r / group. */
-static void tile_rows(const source *from, const kst_cmd *cmd, const kst_step *step, int64_t token, int64_t begin,
-                      int64_t end, scratch_layout *s) {
-    const int64_t dim = from->args->head_dim, heads = from->args->heads, group = heads / from->args->kv_heads;
+static void tile_rows(const source *from, const kst_cmd *cmd, const kst_step *step, int64_t token,
+                      int64_t begin, int64_t end, scratch_layout *s) {
+    const int64_t dim = from->args->head_dim, heads = from->args->heads,
+                  group = heads / from->args->kv_heads;
     const float *q[TILE];
     int64_t visible[TILE], at[TILE], most = 0;
     for (int64_t r = begin; r < end; r++) {
@@ -214,13 +170,15 @@ static int64_t tiles_of(const kst_step *step, int32_t seq, int64_t tokens) {
 }
 
 /* The task of that number: tiles of all sequences in order, the kv heads of a tile together. */
-static void run_task(const kst_cmd *cmd, const kst_step *step, int64_t number, int64_t tokens, scratch_layout *s) {
+static void run_task(const kst_cmd *cmd, const kst_step *step, int64_t number, int64_t tokens,
+                     scratch_layout *s) {
     const kst_attention_args *args = &cmd->args.attention;
     const int64_t group = args->heads / args->kv_heads;
     int64_t tile = number / args->kv_heads;
     int32_t seq = 0;
     for (int64_t tiles; tile >= (tiles = tiles_of(step, seq, tokens)); seq++) tile -= tiles;
-    const source from = {args, cmd->in[1], step->block_table + (int64_t)seq * step->max_blocks, number % args->kv_heads};
+    const source from = {args, cmd->in[1], step->block_table + (int64_t)seq * step->max_blocks,
+                         number % args->kv_heads};
     const int64_t token = step->seq_start[seq] + tile * tokens;
     const int64_t rows = kst_min(tokens, step->seq_start[seq + 1] - token) * group;
     for (int64_t begin = 0; begin < rows; begin += TILE)
@@ -233,7 +191,8 @@ void KST_FN(CACHE_FORMAT)(const kst_cmd *cmd, const kst_step *step, kst_share sh
     int64_t tasks = 0;
     for (int32_t seq = 0; seq < step->n_seqs; seq++) tasks += tiles_of(step, seq, tokens);
     tasks *= cmd->args.attention.kv_heads;
-    /* Causal tasks grow with the position: first, last, second, last but one, ... makes every run of them alike. */
+    /* Causal tasks grow with the position: first, last, second, last but one, ... makes every run
+     * of them alike. */
     const int64_t end = kst_end(tasks, share);
     for (int64_t i = kst_begin(tasks, share); i < end; i++)
         run_task(cmd, step, i % 2 ? tasks - 1 - i / 2 : i / 2, tokens, share.scratch);

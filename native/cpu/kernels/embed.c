@@ -3,10 +3,12 @@
 
 void KST_FN(embed)(const kst_cmd *cmd, const kst_step *step, kst_share share) {
     const int32_t *token_ids = cmd->in[0];
-    const int64_t dim = cmd->args.embed.dim, rows = kst_row_count(cmd, step), end = kst_end(rows, share);
+    const int64_t dim = cmd->args.embed.dim, rows = kst_row_count(cmd, step),
+                  end = kst_end(rows, share);
     const int dtype = cmd->args.embed.dtype;
     for (int64_t row = kst_begin(rows, share); row < end; row++) {
-        const char *weight = (const char *)cmd->in[1] + token_ids[row] * dim * (dtype == KST_F32 ? 4 : 2);
+        const char *weight =
+            (const char *)cmd->in[1] + token_ids[row] * dim * (dtype == KST_F32 ? 4 : 2);
         float *y = (float *)cmd->out[0] + row * dim;
         for (int64_t i = 0; i < dim; i += VF_LANES) {
             const int lanes = kst_lanes(dim - i);

@@ -1,4 +1,5 @@
-/* What every kernel file starts from. A kernel is compiled once per instruction set; KST_FN gives it that set's name. */
+/* What every kernel file starts from. A kernel is compiled once per instruction set; KST_FN gives
+ * it that set's name. */
 #ifndef KESTREL_KERNEL_H
 #define KESTREL_KERNEL_H
 
@@ -7,10 +8,14 @@
 
 #define KST_FN(name) KST_JOIN(KST_JOIN(KST_JOIN(kst_, name), _), KST_ISA)
 
-/* The share's part of `total` equal things. Shares of a count cover every thing once, and share p of count P splits
- * without remainder into shares p*Q .. p*Q + Q-1 of count P*Q. */
-static inline int64_t kst_begin(int64_t total, kst_share share) { return total * share.index / share.count; }
-static inline int64_t kst_end(int64_t total, kst_share share) { return total * (share.index + 1) / share.count; }
+/* The share's part of `total` equal things. Shares of a count cover every thing once, and share p
+ * of count P splits without remainder into shares p*Q .. p*Q + Q-1 of count P*Q. */
+static inline int64_t kst_begin(int64_t total, kst_share share) {
+    return total * share.index / share.count;
+}
+static inline int64_t kst_end(int64_t total, kst_share share) {
+    return total * (share.index + 1) / share.count;
+}
 
 static inline int64_t kst_min(int64_t a, int64_t b) { return a < b ? a : b; }
 

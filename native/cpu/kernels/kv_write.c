@@ -1,14 +1,16 @@
-/* cache[slot[n]] = k[n], v[n]. A block of a kv head holds its keys as [D, 16] (a position a lane) and its values as
- * [16, D]; a block holds the keys of all its heads, then the values. */
+/* cache[slot[n]] = k[n], v[n]. A block of a kv head holds its keys as [D, 16] (a position a lane)
+ * and its values as [16, D]; a block holds the keys of all its heads, then the values. */
 #include "kernel.h"
 
-static void write_f32(char *cache, int64_t keys, int64_t values, const float *k, const float *v, int64_t dim) {
+static void write_f32(char *cache, int64_t keys, int64_t values, const float *k, const float *v,
+                      int64_t dim) {
     float *c = (float *)cache;
     for (int64_t i = 0; i < dim; i++) c[keys + i * KST_BLOCK_SIZE] = k[i];
     memcpy(c + values, v, (size_t)dim * 4);
 }
 
-static void write_f16(char *cache, int64_t keys, int64_t values, const float *k, const float *v, int64_t dim) {
+static void write_f16(char *cache, int64_t keys, int64_t values, const float *k, const float *v,
+                      int64_t dim) {
     uint16_t *c = (uint16_t *)cache;
     for (int64_t i = 0; i < dim; i += VF_LANES) {
         const int lanes = kst_lanes(dim - i);
@@ -29,7 +31,8 @@ void KST_FN(kv_write)(const kst_cmd *cmd, const kst_step *step, kst_share share)
         const int64_t block = slots[row] / KST_BLOCK_SIZE, offset = slots[row] % KST_BLOCK_SIZE;
         const int64_t keys = (block * 2 * heads + head) * head_size + offset;
         const int64_t values = ((block * 2 + 1) * heads + head) * head_size + offset * dim;
-        const float *k = (const float *)cmd->in[0] + i * dim, *v = (const float *)cmd->in[1] + i * dim;
+        const float *k = (const float *)cmd->in[0] + i * dim,
+                    *v = (const float *)cmd->in[1] + i * dim;
         if (cmd->args.kv_write.cache_dtype == KST_F32)
             write_f32(cmd->out[0], keys, values, k, v, dim);
         else

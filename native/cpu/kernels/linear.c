@@ -1,11 +1,13 @@
-/* y_i = x W_i^T (+ b_i) (+ residual). Each output is 16 chains of fma over k ascending, then the tree, then the
- * additions: the same for every number of rows, tile and share. Here: which panels are whose. */
+/* y_i = x W_i^T (+ b_i) (+ residual). Each output is 16 chains of fma over k ascending, then the
+ * tree, then the additions: the same for every number of rows, tile and share. Here: which panels
+ * are whose. */
 #include "linear.h"
 
 void KST_FN(linear)(const kst_cmd *cmd, const kst_step *step, kst_share share) {
     const kst_linear_args *args = &cmd->args.linear;
     int64_t panels = 0, first = 0;
-    for (int i = 0; i < args->weights; i++) panels += (args->out_features[i] + KST_PANEL - 1) / KST_PANEL;
+    for (int i = 0; i < args->weights; i++)
+        panels += (args->out_features[i] + KST_PANEL - 1) / KST_PANEL;
     const int64_t begin = kst_begin(panels, share), end = kst_end(panels, share);
 
     for (int i = 0; i < args->weights; i++) {

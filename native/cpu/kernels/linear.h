@@ -4,8 +4,9 @@
 
 #include "kernel.h"
 
-/* Outputs are shared out and worked on in panels of this many. */
-#define KST_PANEL 8
+/* Outputs are shared out and worked on in panels of this many: a multiple of every tile's columns,
+ * and of 4. */
+#define KST_PANEL 12
 
 /* Outputs [begin, end) of one weight, for all rows. */
 typedef struct {
@@ -19,7 +20,8 @@ typedef struct {
 } kst_linear_job;
 
 /* sums[n] of one row are done: bias, then residual, each a float32 addition. */
-static inline void kst_linear_finish(const kst_linear_job *job, int64_t row, int64_t out, const float *sums, int64_t n) {
+static inline void kst_linear_finish(const kst_linear_job *job, int64_t row, int64_t out,
+                                     const float *sums, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         float sum = sums[i];
         if (job->bias) {

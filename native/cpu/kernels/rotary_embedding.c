@@ -1,15 +1,17 @@
 /* cos and sin of position * inv_freq (rounded to float32, as the reference does), times scale.
  *
- * In double, by + - * and conversions alone, so that no libm decides a bit. Reduction after Cody and Waite: pi/2 in
- * three parts, the first two of 29 bits, so that n * part is exact for |n| < 2^24; it holds for angles up to 2^24.
- * Kernels: the polynomials of fdlibm's __kernel_sin and __kernel_cos (error below 2^-58 on [-pi/4, pi/4]). */
+ * In double, by + - * and conversions alone, so that no libm decides a bit. Reduction after Cody
+ * and Waite: pi/2 in three parts, the first two of 29 bits, so that n * part is exact for |n| <
+ * 2^24; it holds for angles up to 2^24. Kernels: the polynomials of fdlibm's __kernel_sin and
+ * __kernel_cos (error below 2^-58 on [-pi/4, pi/4]). */
 #include "kernel.h"
 
 static double sin_kernel(double x) {
     const double z = x * x;
     const double p = 8.33333333332248946124e-03 +
                      z * (-1.98412698298579493134e-04 +
-                          z * (2.75573137070700676789e-06 + z * (-2.50507602534068634195e-08 + z * 1.58969099521155010221e-10)));
+                          z * (2.75573137070700676789e-06 +
+                               z * (-2.50507602534068634195e-08 + z * 1.58969099521155010221e-10)));
     return x + x * z * (-1.66666666666666324348e-01 + z * p);
 }
 
@@ -19,7 +21,8 @@ static double cos_kernel(double x) {
         4.16666666666666019037e-02 +
         z * (-1.38888888888741095749e-03 +
              z * (2.48015872894767294178e-05 +
-                  z * (-2.75573143513906633035e-07 + z * (2.08757232129817482790e-09 + z * -1.13596475577881948265e-11))));
+                  z * (-2.75573143513906633035e-07 +
+                       z * (2.08757232129817482790e-09 + z * -1.13596475577881948265e-11))));
     return 1.0 - 0.5 * z + z * z * p;
 }
 

@@ -1,6 +1,6 @@
-/* The vocabulary of simd/vec.h by name, so that tests can compare the instruction sets lane by lane.
- * a, b, c: 16 lanes (of 16 bits for the loads of 16-bit formats). Lane counts are the truncated first lane of c.
- * out: 16 floats; what a function does not write is zero. */
+/* The vocabulary of simd/vec.h by name, so that tests can compare the instruction sets lane by
+ * lane. a, b, c: 16 lanes (of 16 bits for the loads of 16-bit formats). Lane counts are the
+ * truncated first lane of c. out: 16 floats; what a function does not write is zero. */
 #include "kernel.h"
 
 int KST_FN(simd_test)(const char *name, const void *a, const void *b, const void *c, void *out);
@@ -44,7 +44,8 @@ int KST_FN(simd_test)(const char *name, const void *a, const void *b, const void
         memcpy(out, sums, sizeof sums);
     }
     else KST_IF("vt_fma") for (int i = 0; i < VF_LANES; i += VT_LANES)
-        vt_store((float *)out + i, vt_fma(vt_load((const float *)a + i), vt_load((const float *)b + i), vt_set1(first)));
+        vt_store((float *)out + i, vt_fma(vt_load((const float *)a + i),
+                                          vt_load((const float *)b + i), vt_set1(first)));
     else return -1;
     return 0;
 }

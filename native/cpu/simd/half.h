@@ -35,7 +35,8 @@ static inline uint16_t kst_f32_to_f16(float f) { /* round to nearest, ties to ev
     u &= 0x7fffffff;
     if (u > 0x7f800000) return (uint16_t)(sign | 0x7e00 | (u >> 13 & 0x3ff));
     if (u >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* 65520 and above round to infinity */
-    if (u < 0x38800000) { /* below 2^-14: adding 0.5 lines the mantissa up with the subnormals of float16 and rounds */
+    if (u < 0x38800000) { /* below 2^-14: adding 0.5 lines the mantissa up with the subnormals of
+                             float16 and rounds */
         return (uint16_t)(sign | (kst_f32_bits(kst_bits_f32(u) + 0.5f) - 0x3f000000));
     }
     u += 0xfff + (u >> 13 & 1);

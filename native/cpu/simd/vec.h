@@ -1,6 +1,7 @@
-/* The vector vocabulary. vf is 16 logical lanes on every instruction set, each name does the same arithmetic in every
- * lane of every set, and vec_scalar.h is the specification of the others. vt is the machine's own vector, a part of a
- * vf: tiles that would not fit the registers as vf work through the 16 lanes a vt at a time. */
+/* The vector vocabulary. vf is 16 logical lanes on every instruction set, each name does the same
+ * arithmetic in every lane of every set, and vec_scalar.h is the specification of the others. vt is
+ * the machine's own vector, a part of a vf: tiles that would not fit the registers as vf work
+ * through the 16 lanes a vt at a time. */
 #ifndef KESTREL_VEC_H
 #define KESTREL_VEC_H
 
@@ -29,8 +30,9 @@
 #include "vec_neon.h"
 #endif
 
-/* Split order: lanes 0, 2, .. 14, 1, 3, .. 15. Where an instruction set has nothing to gain, it is the plain order.
- * vf_join brings split lanes back; vf_store_split stores plain lanes so that vf_load gives them split. */
+/* Split order: lanes 0, 2, .. 14, 1, 3, .. 15. Where an instruction set has nothing to gain, it is
+ * the plain order. vf_join brings split lanes back; vf_store_split stores plain lanes so that
+ * vf_load gives them split. */
 #ifdef VF_SPLIT
 static inline void vf_store_split(float *p, vf v) {
     float lanes[VF_LANES];
@@ -65,10 +67,11 @@ static inline void vf_store_f16_n(void *p, vf v, int n) {
     memcpy(p, padded, (size_t)n * 2);
 }
 
-/* exp, within 1 ulp. Below -87.33654 (the result would be subnormal) 0, above 88.72283 inf, NaN for NaN.
- * x = n ln2 + r, |r| <= ln2 / 2: adding 1.5 * 2^23 rounds to the nearest integer and leaves n in the low bits. Then
- * e^r = 1 + (r + r^2 q(r)), q a minimax fit of degree 5 (relative error of the fit 1e-10), and 2^n goes into the
- * exponent field, which is exact because every result is a normal number. */
+/* exp, within 1 ulp. Below -87.33654 (the result would be subnormal) 0, above 88.72283 inf, NaN for
+ * NaN. x = n ln2 + r, |r| <= ln2 / 2: adding 1.5 * 2^23 rounds to the nearest integer and leaves n
+ * in the low bits. Then e^r = 1 + (r + r^2 q(r)), q a minimax fit of degree 5 (relative error of
+ * the fit 1e-10), and 2^n goes into the exponent field, which is exact because every result is a
+ * normal number. */
 static inline vf vf_exp(vf x) {
     const vf magic = vf_set1(12582912.0f);
     vf t = vf_fma(x, vf_set1(0x1.715476p+0f), magic);

@@ -36,7 +36,8 @@ static inline __m256i kst_mask8(int n, int first) {
 }
 static inline vf vf_load_n(const void *p, int n) {
     const float *f = p;
-    return vf_make(_mm256_maskload_ps(f, kst_mask8(n, 0)), _mm256_maskload_ps(f + 8, kst_mask8(n, 8)));
+    return vf_make(_mm256_maskload_ps(f, kst_mask8(n, 0)),
+                   _mm256_maskload_ps(f + 8, kst_mask8(n, 8)));
 }
 static inline void vf_store_n(void *p, vf v, int n) {
     float *f = p;
@@ -51,12 +52,14 @@ static inline vf vf_load_bf16(const void *p) {
     const __m128i *h = p;
     return vf_make(kst_widen_bf16(_mm_loadu_si128(h)), kst_widen_bf16(_mm_loadu_si128(h + 1)));
 }
-/* Pairs of bfloat16 numbers widened by a shift and a mask, cheaper than spreading them first: lanes in split order. */
+/* Pairs of bfloat16 numbers widened by a shift and a mask, cheaper than spreading them first: lanes
+ * in split order. */
 #define VF_SPLIT 1
 static inline vf vf_load_bf16_split(const void *p) {
     const __m256i pairs = _mm256_loadu_si256((const __m256i *)p);
-    return vf_make(_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)),
-                   _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000))));
+    return vf_make(
+        _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)),
+        _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000))));
 }
 static inline vf vf_join(vf v) {
     const __m256 a = _mm256_unpacklo_ps(v.lo, v.hi), b = _mm256_unpackhi_ps(v.lo, v.hi);
@@ -72,11 +75,21 @@ static inline void vf_store_f16(void *p, vf v) {
     _mm_storeu_si128(h + 1, _mm256_cvtps_ph(v.hi, _MM_FROUND_TO_NEAREST_INT));
 }
 
-static inline vf vf_add(vf a, vf b) { return vf_make(_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)); }
-static inline vf vf_sub(vf a, vf b) { return vf_make(_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)); }
-static inline vf vf_mul(vf a, vf b) { return vf_make(_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)); }
-static inline vf vf_div(vf a, vf b) { return vf_make(_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)); }
-static inline vf vf_max(vf a, vf b) { return vf_make(_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)); }
+static inline vf vf_add(vf a, vf b) {
+    return vf_make(_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi));
+}
+static inline vf vf_sub(vf a, vf b) {
+    return vf_make(_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi));
+}
+static inline vf vf_mul(vf a, vf b) {
+    return vf_make(_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi));
+}
+static inline vf vf_div(vf a, vf b) {
+    return vf_make(_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi));
+}
+static inline vf vf_max(vf a, vf b) {
+    return vf_make(_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi));
+}
 static inline vf vf_fma(vf a, vf b, vf c) {
     return vf_make(_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi));
 }
@@ -95,9 +108,12 @@ static inline vf vf_keep_n(vf v, int n, vf fill) {
 }
 
 static inline __m256 kst_scale8(__m256 y, __m256 t) {
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y), _mm256_slli_epi32(_mm256_castps_si256(t), 23)));
+    return _mm256_castsi256_ps(
+        _mm256_add_epi32(_mm256_castps_si256(y), _mm256_slli_epi32(_mm256_castps_si256(t), 23)));
 }
-static inline vf vf_scale(vf y, vf t) { return vf_make(kst_scale8(y.lo, t.lo), kst_scale8(y.hi, t.hi)); }
+static inline vf vf_scale(vf y, vf t) {
+    return vf_make(kst_scale8(y.lo, t.lo), kst_scale8(y.hi, t.hi));
+}
 
 /* Steps 8 and 4 of the tree. */
 static inline __m128 kst_sum4(vf v) {

@@ -2,7 +2,8 @@
 #ifndef KESTREL_VEC_AVX512_H
 #define KESTREL_VEC_AVX512_H
 
-#if !defined(__AVX512F__) || !defined(__AVX512BW__) || !defined(__AVX512DQ__) || !defined(__AVX512VL__)
+#if !defined(__AVX512F__) || !defined(__AVX512BW__) || !defined(__AVX512DQ__) || \
+    !defined(__AVX512VL__)
 #error "KST_ISA=avx512 needs -mavx512f -mavx512bw -mavx512dq -mavx512vl"
 #endif
 #include <immintrin.h>
@@ -22,9 +23,12 @@ static inline vf vf_load_bf16(const void *p) {
     __m256i h = _mm256_loadu_si256((const __m256i *)p);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
-static inline vf vf_load_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+static inline vf vf_load_f16(const void *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
 static inline void vf_store_f16(void *p, vf v) {
-    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm256_storeu_si256((__m256i *)p,
+                        _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
 static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
@@ -40,7 +44,9 @@ static inline vf vf_select_lt(vf a, vf b, vf x, vf y) {
 static inline vf vf_select_nan(vf a, vf y) {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), y, a);
 }
-static inline vf vf_keep_n(vf v, int n, vf fill) { return _mm512_mask_blend_ps(kst_mask16(n), fill, v); }
+static inline vf vf_keep_n(vf v, int n, vf fill) {
+    return _mm512_mask_blend_ps(kst_mask16(n), fill, v);
+}
 
 static inline vf vf_scale(vf y, vf t) {
     __m512i n = _mm512_slli_epi32(_mm512_castps_si512(t), 23);

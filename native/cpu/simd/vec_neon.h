@@ -53,17 +53,22 @@ static inline void vf_store_n(void *p, vf v, int n) {
 
 static inline vf vf_load_bf16(const void *p) {
     uint16x8_t h = kst_load8h(p, 0), k = kst_load8h(p, 1);
-    vf r = {vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(h), 16)), vreinterpretq_f32_u32(vshll_n_u16(vget_high_u16(h), 16)),
-            vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(k), 16)), vreinterpretq_f32_u32(vshll_n_u16(vget_high_u16(k), 16))};
+    vf r = {vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(h), 16)),
+            vreinterpretq_f32_u32(vshll_n_u16(vget_high_u16(h), 16)),
+            vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(k), 16)),
+            vreinterpretq_f32_u32(vshll_n_u16(vget_high_u16(k), 16))};
     return r;
 }
 static inline vf vf_load_f16(const void *p) {
-    float16x8_t h = vreinterpretq_f16_u16(kst_load8h(p, 0)), k = vreinterpretq_f16_u16(kst_load8h(p, 1));
-    vf r = {vcvt_f32_f16(vget_low_f16(h)), vcvt_high_f32_f16(h), vcvt_f32_f16(vget_low_f16(k)), vcvt_high_f32_f16(k)};
+    float16x8_t h = vreinterpretq_f16_u16(kst_load8h(p, 0)),
+                k = vreinterpretq_f16_u16(kst_load8h(p, 1));
+    vf r = {vcvt_f32_f16(vget_low_f16(h)), vcvt_high_f32_f16(h), vcvt_f32_f16(vget_low_f16(k)),
+            vcvt_high_f32_f16(k)};
     return r;
 }
 static inline void vf_store_f16(void *p, vf v) {
-    float16x8_t h = vcvt_high_f16_f32(vcvt_f16_f32(v.a), v.b), k = vcvt_high_f16_f32(vcvt_f16_f32(v.c), v.d);
+    float16x8_t h = vcvt_high_f16_f32(vcvt_f16_f32(v.a), v.b),
+                k = vcvt_high_f16_f32(vcvt_f16_f32(v.c), v.d);
     vst1q_u8(p, vreinterpretq_u8_f16(h));
     vst1q_u8((uint8_t *)p + 16, vreinterpretq_u8_f16(k));
 }
@@ -80,7 +85,9 @@ static inline vf vf_div(vf x, vf y) { VF_MAP(KST_DIV); }
 static inline vf vf_fma(vf x, vf y, vf z) { VF_MAP(KST_FMA); }
 
 /* vmaxq gives NaN where one operand is NaN; the vocabulary's max gives the second. */
-static inline float32x4_t kst_max4(float32x4_t x, float32x4_t y) { return vbslq_f32(vcgtq_f32(x, y), x, y); }
+static inline float32x4_t kst_max4(float32x4_t x, float32x4_t y) {
+    return vbslq_f32(vcgtq_f32(x, y), x, y);
+}
 #define KST_MAX(q) kst_max4(x.q, y.q)
 static inline vf vf_max(vf x, vf y) { VF_MAP(KST_MAX); }
 
@@ -106,7 +113,9 @@ static inline float32x4_t kst_scale4(float32x4_t y, float32x4_t t) {
 static inline vf vf_scale(vf x, vf y) { VF_MAP(KST_SCALE); }
 
 /* Steps 8 and 4 of the tree. */
-static inline float32x4_t kst_sum4(vf v) { return vaddq_f32(vaddq_f32(v.a, v.c), vaddq_f32(v.b, v.d)); }
+static inline float32x4_t kst_sum4(vf v) {
+    return vaddq_f32(vaddq_f32(v.a, v.c), vaddq_f32(v.b, v.d));
+}
 static inline float vf_hsum(vf v) {
     float32x4_t s = kst_sum4(v);
     float32x2_t p = vadd_f32(vget_low_f32(s), vget_high_f32(s));
@@ -119,11 +128,14 @@ static inline float vf_hmax(vf v) {
     return m0 > m1 ? m0 : m1;
 }
 /* Steps 2 and 1 of four trees at once. */
-static inline float32x4_t kst_sum2(float32x4_t x, float32x4_t y) { /* (x0+x2, x1+x3, y0+y2, y1+y3) */
-    return vcombine_f32(vadd_f32(vget_low_f32(x), vget_high_f32(x)), vadd_f32(vget_low_f32(y), vget_high_f32(y)));
+static inline float32x4_t kst_sum2(float32x4_t x,
+                                   float32x4_t y) { /* (x0+x2, x1+x3, y0+y2, y1+y3) */
+    return vcombine_f32(vadd_f32(vget_low_f32(x), vget_high_f32(x)),
+                        vadd_f32(vget_low_f32(y), vget_high_f32(y)));
 }
 static inline void vf_hsum4(float out[4], vf x, vf y, vf z, vf w) {
-    vst1q_f32(out, vpaddq_f32(kst_sum2(kst_sum4(x), kst_sum4(y)), kst_sum2(kst_sum4(z), kst_sum4(w))));
+    vst1q_f32(out,
+              vpaddq_f32(kst_sum2(kst_sum4(x), kst_sum4(y)), kst_sum2(kst_sum4(z), kst_sum4(w))));
 }
 
 #define VT_LANES 4
