@@ -6,13 +6,14 @@ import operator
 import os
 from collections.abc import Iterator, Sequence as AbstractSequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Union, overload
+from typing import TYPE_CHECKING, overload
 
 from kestrel.backends import open_backend
 from kestrel.cache.block_pool import BlockPool
 from kestrel.cache.paged_cache import BLOCK_SIZE, PagedCache, kv_dtype, plan_capacity
 from kestrel.cache.sequence import Sequence
 from kestrel.checkpoint.checkpoint import Checkpoint
+from kestrel.engine.arguments import Prompt, params_list, prompt_list
 from kestrel.engine.engine import Engine, Generation, collect
 from kestrel.engine.runner import Runner
 from kestrel.engine.scoring import check_prompt, score, trace
@@ -39,9 +40,6 @@ __all__ = ["DEMO_MODEL", "Generation", "Model", "Prompt", "load"]
 
 #: The bundled demo model, package data.
 DEMO_MODEL = Path(__file__).parent / "data" / "tales-5m"
-
-#: Text, encoded with the tokenizer's own special tokens, or token ids, taken as they are.
-Prompt = Union[str, AbstractSequence[int]]
 
 #: Logit rows of a scoring step: more would only make its output array larger.
 _SCORING_ROWS = 64
@@ -141,40 +139,46 @@ class Model:
         return Engine(self.runner, self.pool, self.tokenizer, frozenset(self.end_ids))
 
     @overload
-    def generate(self, prompt: str, params: SamplingParams | None = None) -> Generation: ...
+    def generate(
+        self, prompt: str, params: SamplingParams | None = None, **options: object
+    ) -> Generation: ...
     @overload
     def generate(
         self,
         prompt: AbstractSequence[Prompt],
         params: SamplingParams | AbstractSequence[SamplingParams] | None = None,
+        **options: object,
     ) -> list[Generation]: ...
 
-    def generate(self, prompt, params=None):
+    def generate(self, prompt, params=None, **options):
         """Continue one prompt (text or ids), or each of a list of them, batched continuously.
 
-        ``params`` are for all prompts, or a list with those of each; None takes the checkpoint's
-        own (``defaults``). Prompts of one call with the same seed draw the same numbers, so each
-        answer is what it would be alone.
+        ``options`` such as ``max_tokens=64`` change the checkpoint's own settings (``defaults``).
+        ``params`` stand for all settings at once: for all prompts, or a list with those of each.
+        Without max_tokens an answer may be as long as the context. Prompts of one call with the
+        same seed draw the same numbers, so each answer is what it would be alone.
 
         Raises RequestError for an empty prompt, one that does not fit the context, ids outside
         the vocabulary, or options that leave no token; CapacityError when the cache cannot hold
         one of them; NumericalError when logits are not finite.
         """
-        prompts, is_single = _prompts(prompt)
+        prompts, is_single = prompt_list(prompt)
         engine = self.engine()
-        options = self._params(params, len(prompts))
-        order = [engine.add(self.encode(each), p) for each, p in zip(prompts, options)]
+        each_params = params_list(params, options, self.defaults, len(prompts))
+        order = [engine.add(self.encode(each), p) for each, p in zip(prompts, each_params)]
         answers = collect(engine, order)
         return answers[0] if is_single else answers
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator["Event"]:
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, **options: object
+    ) -> Iterator["Event"]:
         """Yield a Token event for each token as it comes, then one Finished event.
 
         Checks the prompt at once, before the first event is asked for. Raises as ``generate``.
         Closing the iterator early gives the request's blocks back.
         """
         engine = self.engine()
-        engine.add(self.encode(prompt), *self._params(params, 1))
+        engine.add(self.encode(prompt), *params_list(params, options, self.defaults, 1))
         return engine.events()
 
     def score(self, prompt: Prompt) -> list[float]:
@@ -205,7 +209,7 @@ class Model:
         Raises RequestError as ``generate``, and when no stage matches.
         """
         self._check_open()
-        prompts, is_single = _prompts(prompt)
+        prompts, is_single = prompt_list(prompt)
         patterns = (stages,) if isinstance(stages, str) else tuple(stages)
         if chunk is not None and not (isinstance(chunk, int) and chunk >= 1):
             raise RequestError(f"trace: chunk: expected an integer of at least 1, found {chunk!r}")
@@ -260,17 +264,6 @@ class Model:
         if self.runner.closed:
             raise BackendError("the model was closed: load it again")
 
-    def _params(self, params: object, count: int) -> list[SamplingParams]:
-        """The options of each of ``count`` prompts."""
-        if params is None or isinstance(params, SamplingParams):
-            return [params or self.defaults] * count
-        options = list(params) if isinstance(params, (list, tuple)) else [params]
-        if any(not isinstance(each, SamplingParams) for each in options):
-            raise RequestError(f"params: expected SamplingParams, found {params!r:.80}")
-        if len(options) != count:
-            raise RequestError(f"params: expected one for each of {count}, found {len(options)}")
-        return options
-
     def _compile(self, tokens: int, logit_rows: int, spec: TraceSpec | None = None) -> Runner:
         maxima = {
             Dim.TOKENS: tokens,
@@ -280,18 +273,3 @@ class Model:
         recorder = Recorder(maxima, -(-self.context_limit // BLOCK_SIZE), spec)
         program = decoder(recorder, self.config, self.weights, self.cache)
         return Runner(program, self.backend.compile(program), self.pool, self.context_limit)
-
-
-def _prompts(prompt: object) -> tuple[list[Prompt], bool]:
-    """Prompts as a list, and whether it was a single one: text, or ids."""
-    if isinstance(prompt, str):
-        return [prompt], True
-    if hasattr(prompt, "tolist"):  # an array of ids
-        prompt = prompt.tolist()
-    if not isinstance(prompt, (list, tuple)) or not prompt:
-        raise RequestError(
-            "prompt: expected text, token ids, or a list of at least one of them, found "
-            f"{prompt!r:.80}"
-        )
-    is_single = not isinstance(prompt[0], (str, list, tuple)) and not hasattr(prompt[0], "tolist")
-    return [prompt] if is_single else list(prompt), is_single

@@ -50,7 +50,7 @@ def parse(argv: list[str]):
     from kestrel.cli.parser import COMMANDS, get_parser
 
     parser = get_parser()
-    if not argv:
+    if not argv or argv == ["help"]:
         parser.print_help()
         parser.exit()
     implicit = argv[0] not in (*COMMANDS, "-h", "--help", "--version")
@@ -58,11 +58,20 @@ def parse(argv: list[str]):
     if unknown:
         args.parser.error(_unknown(unknown, args))
     if implicit and args.prompt and "--" not in argv:
-        near = difflib.get_close_matches(args.prompt, COMMANDS, n=1, cutoff=0.75)
-        if near:
-            print(f"kestrel: note: {args.prompt!r} is taken for a prompt; the command {near[0]!r} "
-                  "would be the first argument", file=sys.stderr)
+        _refuse_mistyped(args, COMMANDS)
     return args
+
+
+def _refuse_mistyped(args, commands) -> None:
+    """A single word that is nearly a command, or a model's folder, is hardly meant as a prompt."""
+    near = difflib.get_close_matches(args.prompt, commands, n=1, cutoff=0.75)
+    if near:
+        what = f"{args.prompt!r} is no command: did you mean {near[0]!r}?"
+        if near[0] == args.prompt:
+            what = f"a command has to be the first argument, found {args.prompt!r} behind an option;"
+        args.parser.error(f"{what} For a prompt: kestrel generate -- {args.prompt}")
+    if os.path.exists(os.path.join(args.prompt, "config.json")):
+        args.parser.error(f"{args.prompt} is a model's folder: name it with --model {args.prompt}")
 
 
 def _unknown(unknown: list[str], args) -> str:

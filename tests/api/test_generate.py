@@ -262,3 +262,17 @@ def test_option_ids_outside_the_vocabulary(model, option):
     """S53."""
     with pytest.raises(RequestError, match="0 to 4095"):
         model.generate(PROMPT, GREEDY.replace(**option))
+
+
+def test_options_change_the_defaults_of_the_checkpoint(model):
+    changed = model.defaults.replace(max_tokens=6, seed=3)
+    assert model.generate("Once", max_tokens=6, seed=3).ids == model.generate("Once", changed).ids
+    *_, finished = model.stream("Once", max_tokens=6, seed=3)
+    assert finished.usage.completion_tokens == 6
+
+
+def test_options_are_refused_when_unknown_or_beside_params(model):
+    with pytest.raises(RequestError, match="'max_token' does not exist: did you mean 'max_tokens'"):
+        model.generate("Once", max_token=6)
+    with pytest.raises(RequestError, match="top_k: given beside params"):
+        model.generate("Once", model.defaults, top_k=3)

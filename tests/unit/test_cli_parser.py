@@ -9,6 +9,7 @@ import pytest
 
 from kestrel.cli import main, parser
 from kestrel.cli.main import parse
+from kestrel.model import DEMO_MODEL
 
 
 def test_a_text_alone_is_a_prompt_of_generate():
@@ -43,14 +44,25 @@ def test_prompts_that_look_like_something_else(argv, prompt, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_misspelt_command_is_a_prompt_and_that_is_said(capsys):
-    assert parse(["devcies"]).prompt == "devcies"
-    assert "note: 'devcies' is taken for a prompt" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("devcies", "'devcies' is no command: did you mean 'devices'?"),
+        ("verfy", "'verfy' is no command: did you mean 'verify'?"),
+        (str(DEMO_MODEL), "is a model's folder: name it with --model"),
+    ],
+)
+def test_a_misspelt_command_or_a_folder_is_refused(word, message, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        parse([word])
+    assert exit_.value.code == 2 and message in capsys.readouterr().err
 
 
-def test_a_command_behind_an_option_is_a_prompt_and_that_is_said(capsys):
-    assert parse(["--model", "folder", "chat"]).prompt == "chat"
-    assert "'chat' would be the first argument" in capsys.readouterr().err
+def test_a_command_behind_an_option_is_refused(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        parse(["--model", "folder", "chat"])
+    assert exit_.value.code == 2
+    assert "a command has to be the first argument, found 'chat'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
