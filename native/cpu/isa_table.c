@@ -18,6 +18,7 @@ KST_KERNEL(add)
 KST_KERNEL(gather_rows)
 KST_KERNEL(argmax)
 KST_KERNEL(copy)
+float KST_FN(largest)(const float *x, int64_t n);
 double KST_FN(exp_sum)(const float *x, int64_t n, float max);
 int KST_FN(simd_test)(const char *name, const void *a, const void *b, const void *c, void *out);
 
@@ -37,6 +38,7 @@ const kst_table KST_JOIN(kst_table_, KST_ISA) = {
             [KST_OP_argmax] = {KST_FN(argmax)},
             [KST_OP_copy] = {KST_FN(copy)},
         },
+    .largest = KST_FN(largest),
     .exp_sum = KST_FN(exp_sum),
     .simd_test = KST_FN(simd_test),
 };

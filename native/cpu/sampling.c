@@ -23,19 +23,66 @@ static void sink(float *values, int32_t *ids, int32_t n, int32_t at) {
     ids[at] = id;
 }
 
+/* The k-th largest of n numbers without NaN (Hoare's selection; moves them about). */
+static float select_largest(float *x, int64_t n, int64_t k) {
+    for (int64_t low = 0, high = n - 1; low < high;) {
+        const float pivot = x[low + (high - low) / 2];
+        int64_t i = low, j = high;
+        while (i <= j) {
+            while (x[i] > pivot) i++;
+            while (pivot > x[j]) j--;
+            if (i > j) break;
+            const float swapped = x[i];
+            x[i++] = x[j];
+            x[j--] = swapped;
+        }
+        if (k - 1 <= j)
+            high = j;
+        else if (k - 1 >= i)
+            low = i;
+        else
+            break;
+    }
+    return x[k - 1];
+}
+
+#define MAX_BLOCKS 4096
+#define STRIDE 64 /* logits looked over at once in search of a large one */
+
+/* A number that at least k logits reach (or -inf): the k-th of the largest ones of 4 k blocks. Few
+ * more than k reach it, so that the heap below has little to do. */
+static float threshold(const kst_table *table, const float *logits, int64_t n, int64_t k) {
+    float largest[MAX_BLOCKS];
+    const int64_t size = n / (4 * k) + 1, blocks = (n + size - 1) / size;
+    if (size < 4 || blocks > MAX_BLOCKS) return -INFINITY;
+    for (int64_t b = 0; b < blocks; b++)
+        largest[b] = table->largest(logits + b * size, b + 1 < blocks ? size : n - b * size);
+    return blocks < k ? -INFINITY : select_largest(largest, blocks, k);
+}
+
 int32_t kst_top_candidates(const float *logits, int64_t n, int32_t k, int32_t *ids, float *values) {
     int32_t count = 0;
     int64_t i = 0;
+    if (k <= 0) return 0;
+    const kst_table *table = kst_table_of(kst_isa_best());
+    const float least = threshold(table, logits, n, k);
     for (; i < n && count < k; i++) {
-        if (logits[i] != logits[i]) continue;
+        if (i % STRIDE == 0 && i + STRIDE <= n && table->largest(logits + i, STRIDE) < least) {
+            i += STRIDE - 1;
+            continue;
+        }
+        if (!(logits[i] >= least)) continue; /* NaN is not */
         values[count] = logits[i];
         ids[count++] = (int32_t)i;
     }
     if (count == 0) return 0;
     for (int32_t at = count / 2 - 1; at >= 0; at--) sink(values, ids, count, at);
     for (; i < n; i++) {
-        if (!(logits[i] > values[0]))
-            continue; /* an equal one has the higher id; NaN is not larger */
+        if (i % STRIDE == 0 && i + STRIDE <= n && table->largest(logits + i, STRIDE) <= values[0]) {
+            i += STRIDE - 1;
+            continue;
+        }
+        if (!(logits[i] > values[0])) continue; /* an equal one has the higher id */
         values[0] = logits[i];
         ids[0] = (int32_t)i;
         sink(values, ids, count, 0);

@@ -9,6 +9,7 @@
 typedef struct {
     kst_kernel
         *kernels[KST_OP_COUNT][KST_DTYPES]; /* NULL: a lower table's; without a dtype, index 0 */
+    float (*largest)(const float *x, int64_t n);
     double (*exp_sum)(const float *x, int64_t n, float max);
     int (*simd_test)(const char *name, const void *a, const void *b, const void *c, void *out);
 } kst_table;

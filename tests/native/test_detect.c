@@ -62,19 +62,36 @@ static void check_candidates(void) {
         EXPECT(n == (k < 7 ? k : 7));
         for (int i = 0; i < n; i++) EXPECT(ids[i] == order[i] && values[i] == logits[order[i]]);
     }
-    static float many[50000];
-    for (int i = 0; i < 50000; i++) many[i] = (float)((i * 7919) % 1009);
-    const int32_t n = kst_top_candidates(many, 50000, 256, (int32_t[256]){0}, (float[256]){0});
-    EXPECT(n == 256);
-    int32_t top[256];
-    float top_values[256];
-    kst_top_candidates(many, 50000, 256, top, top_values);
-    for (int i = 1; i < 256; i++)
-        EXPECT(top_values[i] < top_values[i - 1] ||
-               (top_values[i] == top_values[i - 1] && top[i] > top[i - 1]));
-    int above = 0; /* nobody left out is larger than the last one taken */
-    for (int i = 0; i < 50000; i++) above += many[i] > top_values[255];
-    EXPECT(above < 256);
+}
+
+/* Against picking the best of what is left k times, over sizes on both sides of every block. */
+static void check_many_candidates(void) {
+    static float x[20000];
+    static char taken[20000];
+    static int32_t ids[700];
+    static float values[700];
+    static const int sizes[] = {1, 63, 64, 65, 1000, 4097, 20000}, counts[] = {1, 5, 40, 256, 700};
+    uint32_t state = 1;
+    for (int round = 0; round < 4; round++)
+        for (int s = 0; s < 7; s++) {
+            for (int i = 0; i < sizes[s]; i++) {
+                state = state * 1664525 + 1013904223;
+                /* 0: all differ; 1: many ties; 2: mostly NaN; 3: all equal */
+                x[i] = round == 3 ? 1.0f : (float)(round == 1 ? state >> 27 : state >> 8);
+                if (round == 2 && i % 50) x[i] = NAN;
+            }
+            for (int c = 0; c < 5; c++) {
+                const int32_t n = kst_top_candidates(x, sizes[s], counts[c], ids, values);
+                memset(taken, 0, sizeof taken);
+                for (int32_t k = 0; k <= n && k < counts[c]; k++) {
+                    int best = -1;
+                    for (int i = 0; i < sizes[s]; i++)
+                        if (!taken[i] && !isnan(x[i]) && (best < 0 || x[i] > x[best])) best = i;
+                    EXPECT(k < n ? best >= 0 && ids[k] == best && values[k] == x[best] : best < 0);
+                    if (best >= 0) taken[best] = 1;
+                }
+            }
+        }
 }
 
 static void check_log_sum_exp(void) {
@@ -99,6 +116,7 @@ int main(void) {
     check_isas();
     check_kernels();
     check_candidates();
+    check_many_candidates();
     check_log_sum_exp();
     EXPECT(kst_affinity_cpus() >= 1 && kst_performance_cpus() >= 0);
     printf("processors: %d\n%d failures\n", kst_affinity_cpus(), failures);
