@@ -211,10 +211,11 @@ def _ids(file: str, value: object) -> list[int]:
         return []
     ids = value if isinstance(value, list) else [value]
     for token_id in ids:
-        if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
+        is_integer = isinstance(token_id, int) and not isinstance(token_id, bool)
+        if not is_integer or not 0 <= token_id < 2**31:  # steps hold ids as int32
             raise ConfigError(
-                f"{file}: eos_token_id: expected a token id (an integer of at least 0), a list of "
-                f"them, or null, found {value!r}",
+                f"{file}: eos_token_id: expected a token id (an integer from 0 to 2147483647), a "
+                f"list of them, or null, found {value!r:.80}",
                 "eos_token_id",
             )
     return ids

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kestrel.errors import RequestError, TokenizerError
+from kestrel.integers import integer, token_ids
 from kestrel.text.incremental import IncrementalDecoder
 from kestrel.text.parts import flatten, kinds, state
 from kestrel.text.tokenizer_files import TokenizerFiles, read_tokenizer_files
@@ -50,7 +50,7 @@ class Tokenizer:
         self.special_tokens = frozenset(text for text, special in self._added.values() if special)
         self.named_tokens = files.named_tokens
         self.chat_templates = files.chat_templates
-        self.warnings = [*files.warnings, *self._doubts(files.adds)]
+        self.warnings = [*files.warnings, *self._without_dropout(), *self._doubts(files.adds)]
         self._without_text: dict[int, tuple[int, ...]] = {}
 
     @classmethod
@@ -106,9 +106,11 @@ class Tokenizer:
         """The text of a whole list of ids, as the library decodes it; ids without text have none.
 
         For text that comes token by token, see ``kestrel.text.incremental``. Raises RequestError
-        when an id is no integer of at least 0.
+        when ``ids`` is no list of integers of at least 0.
         """
-        listed = [_check_id(token_id) for token_id in ids]
+        listed = token_ids(ids)
+        if listed and not (0 <= min(listed) and max(listed) < _ID_LIMIT):
+            _check_id(next(each for each in listed if not 0 <= each < _ID_LIMIT))
         with _library(self._path, "cannot decode"):
             return self._backend.decode(listed, skip_special_tokens=skip_special_tokens)
 
@@ -197,6 +199,31 @@ class Tokenizer:
                 return (token_id,)
         return ()
 
+    def notes_for(self, vocab_size: int) -> list[str]:
+        """What a user should know about these files beside a model of ``vocab_size`` logits."""
+        vocabulary = self._backend.get_vocab(with_added_tokens=True)
+        beyond = sorted(i for i in vocabulary.values() if i >= vocab_size)
+        if not beyond:
+            return []
+        first = beyond[0]
+        return [
+            f"{self._path}: {len(beyond)} of its tokens have ids that the model lacks, from "
+            f"{first} ({self.token(first)!r}) on: config.json has vocab_size {vocab_size}: a "
+            "prompt with one of them is refused"
+        ]
+
+    def _without_dropout(self) -> list[str]:
+        """Switch off what makes encoding random: a setting of training, left in the file."""
+        model = self._backend.model
+        dropout = getattr(model, "dropout", None)
+        if not dropout:
+            return []
+        model.dropout = None
+        return [
+            f"{self._path}: model.dropout {dropout:g} is not followed: it would encode the same "
+            "text differently each time"
+        ]
+
     def _named_id(self, name: str) -> int | None:
         token = self.named_tokens.get(name)
         return None if token is None else self.token_id(token)
@@ -253,13 +280,7 @@ class Tokenizer:
 
 
 def _check_id(token_id: object) -> int:
-    try:
-        number = operator.index(token_id)
-    except TypeError:
-        number = -1
-    if not 0 <= number < _ID_LIMIT:
-        raise RequestError(f"token id: expected an integer from 0 on, found {token_id!r}")
-    return number
+    return integer(token_id, "token id", 0, _ID_LIMIT - 1)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from kestrel.checkpoint.diagnose import HEAD_BYTES, describe
 from kestrel.checkpoint.strict_json import MAX_JSON_BYTES, JsonError, parse_json
 from kestrel.errors import CheckpointError, KestrelError
 
-__all__ = ["broken_link", "open_regular", "read_json_object"]
+__all__ = ["broken_link", "open_regular", "read_json_object", "read_small"]
 
 
 def broken_link(path: Path) -> str | None:
@@ -59,7 +59,7 @@ def read_json_object(path: Path, fail: Callable[[str], KestrelError]) -> dict[st
         fail: makes the error to raise from a message that already names the file.
     """
     try:
-        data = _read_small(path)
+        data = read_small(path)
     except CheckpointError as error:
         raise fail(str(error)) from None
     try:
@@ -76,12 +76,13 @@ def read_json_object(path: Path, fail: Callable[[str], KestrelError]) -> dict[st
     return value
 
 
-def _read_small(path: Path) -> bytes:
+def read_small(path: Path) -> bytes:
+    """The bytes of a file of text. Raises CheckpointError as ``open_regular``, and above 100 MB."""
     file, size = open_regular(path)
     with file:
         if size > MAX_JSON_BYTES:
             raise CheckpointError(
-                f"{path}: {size:,} bytes: expected a JSON file of at most {MAX_JSON_BYTES:,}", path
+                f"{path}: {size:,} bytes: expected at most {MAX_JSON_BYTES:,}", path
             )
         try:
             return file.read()

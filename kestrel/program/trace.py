@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,15 @@ class Trace(Mapping):
         self._stages = stages
 
     def __getitem__(self, stage: str) -> "numpy.ndarray":
-        return self._stages[stage]
+        try:
+            return self._stages[stage]
+        except (KeyError, TypeError):
+            near = get_close_matches(str(stage), self._stages, cutoff=0.4) or list(self)[:3]
+            listed = ", ".join(near)
+            raise KeyError(f"{stage!r}: no stage of this trace; near it: {listed}") from None
+
+    def __contains__(self, stage: object) -> bool:
+        return isinstance(stage, str) and stage in self._stages
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._stages)

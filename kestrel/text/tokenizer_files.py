@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kestrel.checkpoint.diagnose import HEAD_BYTES, describe
-from kestrel.checkpoint.files import broken_link, open_regular, read_json_object
+from kestrel.checkpoint.files import broken_link, read_json_object, read_small
+from kestrel.checkpoint.strict_json import JsonError, check_keys
 from kestrel.errors import CheckpointError, TokenizerError
 
 __all__ = ["NAMED_TOKENS", "TokenizerFiles", "read_tokenizer_files"]
@@ -70,15 +71,44 @@ def _read(path: Path) -> bytes:
     if not path.exists() and broken_link(path) is None:
         raise TokenizerError(_absent(path), path)
     try:
-        file, size = open_regular(path)
-        with file:
-            data = file.read()
-    except (CheckpointError, OSError) as error:
+        data = read_small(path)
+    except CheckpointError as error:
         raise TokenizerError(str(error), path) from error
+    size = len(data)
     if not data.lstrip().startswith(b"{"):
         kind = describe(data[:HEAD_BYTES], size) or "not JSON: download the file again"
         raise TokenizerError(f"{path}: {size:,} bytes, {kind}", path)
+    try:
+        _check_vocabulary(path, check_keys(data))
+    except JsonError as error:
+        raise TokenizerError(
+            f"{path}: {size:,} bytes, cannot be read as a tokenizer: {error}: correct it, or "
+            "download it again",
+            path,
+        ) from None
     return data
+
+
+def _check_vocabulary(path: Path, content: object) -> None:
+    """Refuse an id that two tokens of model.vocab have: which of them it means would be chance."""
+    model = content.get("model") if isinstance(content, dict) else None
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    if not isinstance(vocabulary, dict):  # a list numbers its tokens itself
+        return
+    try:
+        if len(set(vocabulary.values())) == len(vocabulary):
+            return
+    except TypeError:  # an id that is no number: the library says so
+        return
+    owners: dict[object, str] = {}
+    for token, token_id in vocabulary.items():
+        other = owners.setdefault(token_id, token)
+        if other != token:
+            raise TokenizerError(
+                f"{path}: model.vocab: expected an id of its own for each token, found {token_id} "
+                f"for {other!r:.40} and {token!r:.40}: download the file again",
+                path,
+            )
 
 
 def _absent(path: Path) -> str:
@@ -165,13 +195,11 @@ def _templates_of_config(path: Path, config: dict[str, object]) -> dict[str, str
 
 def _text(path: Path) -> str:
     try:
-        file, _ = open_regular(path)
-        with file:
-            return file.read().decode("utf-8")
+        return read_small(path).decode("utf-8")
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise TokenizerError(
             f"{path}: expected UTF-8, found byte 0x{byte:02x} at offset {error.start:,}", path
         ) from None
-    except (CheckpointError, OSError) as error:
+    except CheckpointError as error:
         raise TokenizerError(str(error), path) from error
