@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Iterator, Sequence as AbstractSequence
 from pathlib import Path
@@ -13,12 +12,14 @@ from kestrel.cache.block_pool import BlockPool
 from kestrel.cache.paged_cache import BLOCK_SIZE, PagedCache, kv_dtype, plan_capacity
 from kestrel.cache.sequence import Sequence
 from kestrel.checkpoint.checkpoint import Checkpoint
-from kestrel.engine.arguments import Prompt, params_list, prompt_list
+from kestrel.engine.arguments import Prompt, params_list, pattern_list, prompt_list
 from kestrel.engine.engine import Engine, Generation, collect
 from kestrel.engine.runner import Runner
 from kestrel.engine.scoring import check_prompt, score, trace
-from kestrel.errors import BackendError, RequestError
+from kestrel.engine.turns import Turns
+from kestrel.errors import RequestError
 from kestrel.generation import read_generation
+from kestrel.integers import integer, token_ids
 from kestrel.laps import Laps
 from kestrel.models import family_for
 from kestrel.models.config import Limits
@@ -67,8 +68,12 @@ def load(
         mmap: False reads the weights into memory, for network disks that may cut a file.
 
     Raises CheckpointError, ConfigError, TokenizerError for the folder; BackendError for the
-    device; CapacityError when the cache does not fit.
+    device; CapacityError when the cache does not fit; RequestError for arguments of another type.
     """
+    if path is not None and not isinstance(path, (str, os.PathLike)):
+        raise RequestError(f"load: path: expected the path of a folder, found {path!r:.80}")
+    if not isinstance(mmap, bool):
+        raise RequestError(f"load: mmap: expected True or False, found {mmap!r:.80}")
     laps = Laps()
     checkpoint = Checkpoint(DEMO_MODEL if path is None else path, mmap=mmap)
     laps.lap("files")
@@ -120,7 +125,10 @@ class Model:
         self.cache = PagedCache(backend, self.config, capacity.num_blocks, dtype)
         self.pool = BlockPool(capacity.num_blocks, BLOCK_SIZE)
         self.notes = [*checkpoint.notes, *self.config.notes, *notes, *generation.notes]
-        self.notes += [*self.tokenizer.warnings, *capacity.notes]
+        self.notes += self.tokenizer.warnings
+        self.notes += self.tokenizer.notes_for(self.config.vocab_size)
+        self.notes += capacity.notes
+        self._turns = Turns()
         rows = limits.max_logit_rows or limits.max_seqs
         self.runner = self._compile(limits.max_tokens, rows)
         laps.lap("program")
@@ -210,9 +218,9 @@ class Model:
         """
         self._check_open()
         prompts, is_single = prompt_list(prompt)
-        patterns = (stages,) if isinstance(stages, str) else tuple(stages)
-        if chunk is not None and not (isinstance(chunk, int) and chunk >= 1):
-            raise RequestError(f"trace: chunk: expected an integer of at least 1, found {chunk!r}")
+        patterns = pattern_list(stages)
+        if chunk is not None:
+            chunk = integer(chunk, "trace: chunk", 1)
         sequences = [self.encode(each) for each in prompts]
         for ids in sequences:
             check_prompt(self.runner, ids)
@@ -237,17 +245,15 @@ class Model:
         """
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt)
-        try:
-            return list(map(operator.index, prompt))
-        except TypeError:
-            raise RequestError(
-                f"prompt: expected text or a list of token ids, found {prompt!r:.80}"
-            ) from None
+        return token_ids(prompt, "prompt: expected text or a list of token ids")
 
     def close(self) -> None:
-        """Stop the backend's threads; whatever is asked of the model then gives a BackendError."""
-        self.runner.closed = True
-        self.backend.close()
+        """Stop the backend's threads; whatever is asked of the model then gives a BackendError.
+
+        Waits for the step of another thread. In a signal handler that interrupted a step of its own
+        thread, it cancels that step, which then raises BackendError.
+        """
+        self._turns.close(self.backend)
 
     def __enter__(self) -> "Model":
         return self
@@ -261,8 +267,7 @@ class Model:
     # -- machinery -------------------------------------------------------------------------
 
     def _check_open(self) -> None:
-        if self.runner.closed:
-            raise BackendError("the model was closed: load it again")
+        self._turns.check_open()
 
     def _compile(self, tokens: int, logit_rows: int, spec: TraceSpec | None = None) -> Runner:
         maxima = {
@@ -272,4 +277,5 @@ class Model:
         }
         recorder = Recorder(maxima, -(-self.context_limit // BLOCK_SIZE), spec)
         program = decoder(recorder, self.config, self.weights, self.cache)
-        return Runner(program, self.backend.compile(program), self.pool, self.context_limit)
+        executable = self.backend.compile(program)
+        return Runner(program, executable, self.pool, self.context_limit, self._turns)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import threading
 import weakref
 from collections.abc import Iterable
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kestrel.engine.step import check_ids
 from kestrel.errors import RequestError, SessionBusyError
+from kestrel.integers import integer, token_ids
 
 if TYPE_CHECKING:
     import numpy
@@ -53,18 +53,14 @@ class Session:
         ``chunk`` is the most tokens in one step (default: Limits.max_tokens); it changes no bit.
         Raises RequestError for no ids, ids outside the vocabulary, or more than fit the context;
         CapacityError when the cache is full; NumericalError when logits are not finite;
-        SessionBusyError when another thread is inside.
+        SessionBusyError when another thread is inside, or in a signal handler that interrupted a
+        step of this model.
         """
-        try:
-            ids = list(map(operator.index, ids))
-        except TypeError:
-            raise RequestError(
-                f"token ids: expected integers, found {ids!r:.80}; model.encode makes them of text"
-            ) from None
+        ids = token_ids(ids)
         if not ids:
             raise RequestError("no token ids: give at least one, so that there are logits")
-        if chunk is not None and not (isinstance(chunk, int) and chunk >= 1):
-            raise RequestError(f"chunk: expected an integer of at least 1, found {chunk!r}")
+        if chunk is not None:
+            chunk = integer(chunk, "chunk", 1)
         with self._entered():
             check_ids(ids, self._runner.program.vocab_size, len(self))
             self._check_room(ids)
@@ -82,11 +78,7 @@ class Session:
     def truncate(self, length: int) -> None:
         """Keep the first ``length`` tokens. Raises RequestError outside 0 to len(session)."""
         with self._entered():
-            if not isinstance(length, int) or not 0 <= length <= len(self):
-                raise RequestError(
-                    f"truncate: expected a length from 0 to {len(self)}, found {length!r}"
-                )
-            self._sequence.truncate(length)
+            self._sequence.truncate(integer(length, "truncate: length", 0, len(self)))
 
     def reset(self) -> None:
         """Forget all tokens; full blocks stay findable as cached prefixes."""

@@ -8,7 +8,7 @@ from typing import Union
 from kestrel.errors import RequestError
 from kestrel.sampling.params import SamplingParams
 
-__all__ = ["Prompt", "params_list", "prompt_list"]
+__all__ = ["Prompt", "params_list", "pattern_list", "prompt_list"]
 
 #: Text, encoded with the tokenizer's own special tokens, or token ids, taken as they are.
 Prompt = Union[str, AbstractSequence[int]]
@@ -36,11 +36,22 @@ def params_list(
     return each
 
 
+def pattern_list(stages: object) -> tuple[str, ...]:
+    """Shell patterns of stages, one or many. Raises RequestError for anything but texts."""
+    patterns = [stages] if isinstance(stages, str) else stages
+    if not isinstance(patterns, (list, tuple)) or not all(isinstance(p, str) for p in patterns):
+        raise RequestError(
+            "trace: stages: expected a pattern over names, such as 'model.layers.*', or a list of "
+            f"them, found {stages!r:.80}"
+        )
+    return tuple(patterns)
+
+
 def prompt_list(prompt: object) -> tuple[list[Prompt], bool]:
     """Prompts as a list, and whether it was a single one: text, or ids."""
     if isinstance(prompt, str):
         return [prompt], True
-    if hasattr(prompt, "tolist"):  # an array of ids
+    if hasattr(prompt, "tolist") and not isinstance(prompt, memoryview):  # an array of ids
         prompt = prompt.tolist()
     if not isinstance(prompt, (list, tuple)) or not prompt:
         raise RequestError(

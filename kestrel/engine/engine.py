@@ -20,7 +20,8 @@ from kestrel.engine.request import (
     Usage,
 )
 from kestrel.engine.scheduler import Scheduler, StepPlan
-from kestrel.errors import CapacityError, KestrelError
+from kestrel.errors import CapacityError, KestrelError, RequestError
+from kestrel.sampling.params import SamplingParams
 from kestrel.sampling.rng import fresh_seed, uniform
 from kestrel.sampling.sampler import Sampled, Sampler, build
 from kestrel.text.incremental import IncrementalDecoder
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from kestrel.cache.block_pool import BlockPool
     from kestrel.engine.runner import Runner
     from kestrel.sampling.history import TokenHistory
-    from kestrel.sampling.params import SamplingParams
     from kestrel.tokenizer import Tokenizer
 
 __all__ = ["Engine", "Generation", "collect"]
@@ -108,6 +108,7 @@ class Engine:
             self._vocab_size,
         )
         self._answers: dict[RequestId, _Answer] = {}
+        self._closed = False
 
     @property
     def has_work(self) -> bool:
@@ -116,6 +117,9 @@ class Engine:
 
     def add(self, ids: list[int], params: "SamplingParams") -> RequestId:
         """Queue a prompt. Raises RequestError and CapacityError as ``Scheduler.add`` does."""
+        self._check_open()
+        if not isinstance(params, SamplingParams):
+            raise RequestError(f"params: expected SamplingParams, found {params!r:.80}")
         stop_ids = frozenset(params.stop_token_ids)
         if not params.ignore_eos:
             stop_ids |= self._end_ids
@@ -141,7 +145,7 @@ class Engine:
 
     def cancel(self, request_id: RequestId) -> bool:
         """End a request; its Finished event comes with the next step. False if it is not here."""
-        return self._scheduler.cancel(request_id)
+        return request_id in self._answers and self._scheduler.cancel(request_id)
 
     def step(self) -> list[Event]:
         """Run one step, and return its events in order: Tokens, then Finished ones.
@@ -150,6 +154,7 @@ class Engine:
         and the others go on. Raises what stops all of them (DeviceError, KeyboardInterrupt,
         NumericalError in eager mode): then nothing of the step counts, and they are still there.
         """
+        self._check_open()
         scheduler, runner = self._scheduler, self._runner
         sampled: dict[RequestId, Sampled] = {}
         try:
@@ -189,9 +194,14 @@ class Engine:
 
         Whatever state an interrupted step has left behind.
         """
+        self._closed = True
         for answer in self._answers.values():
             answer.request.sequence.release()
         self._answers.clear()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RequestError("the engine was closed: make another with model.engine()")
 
     def _sample(self, plan: StepPlan) -> dict[RequestId, Sampled]:
         """A token for each request of the step that wants one."""

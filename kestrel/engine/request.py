@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Union
 
 from kestrel.engine.step import check_ids
 from kestrel.errors import KestrelError, RequestError
+from kestrel.integers import token_ids
 
 if TYPE_CHECKING:
     from kestrel.cache.sequence import Sequence
@@ -147,12 +147,7 @@ class Request:
         That takes a prompt of ids of the vocabulary (``ids`` becomes a list of ints), not empty,
         with room for at least one token below the context limit, and a max_tokens of 1 or more.
         """
-        try:
-            self.ids = list(map(operator.index, self.ids))
-        except TypeError:
-            raise RequestError(
-                f"the prompt: expected a list of token ids, integers, found {self.ids!r:.80}"
-            ) from None
+        self.ids = token_ids(self.ids, "the prompt: expected a list of token ids, integers")
         if not self.ids:
             raise RequestError("the prompt has no tokens: expected at least one, found 0")
         if len(self.ids) >= max_context:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Sequence as AbstractSequence
 from typing import TYPE_CHECKING
 
 from kestrel.cache.paged_cache import BLOCK_SIZE
 from kestrel.engine.step import Row, StepLimits, StepShape, fill
-from kestrel.errors import BackendError, NumericalError
+from kestrel.engine.turns import Turns
+from kestrel.errors import BackendError, KestrelError, NumericalError
 from kestrel.program.values import Dim
 
 if TYPE_CHECKING:
+    import threading
+
     import numpy
 
     from kestrel.backends.base import Executable
@@ -29,15 +31,13 @@ class Runner:
     """Submits steps of one program. Every session and engine of a model shares one.
 
     Attributes:
-        turn: a thread computes inside ``with runner.turn:`` and waits there while another's step
-            runs; the outputs of its step last until the end of the block. It is the lock itself,
-            because Ctrl-C can fall between the lines of an ``__enter__`` written in Python.
-        closed: set by ``Model.close``; steps then raise BackendError.
+        turns: shared by all programs on the device; after ``turns.close`` steps raise BackendError.
     """
 
     def __init__(
-        self, program: "Program", executable: "Executable", pool: "BlockPool", max_context: int
-    ) -> None:
+        self, program: "Program", executable: "Executable", pool: "BlockPool", max_context: int,
+        turns: Turns | None = None,
+    ) -> None:  # fmt: skip
         self.program = program
         self.executable = executable
         self.max_tokens = program.maxima[Dim.TOKENS]
@@ -45,10 +45,19 @@ class Runner:
         self.max_logit_rows = program.maxima[Dim.LOGIT_ROWS]
         self.max_context = max_context
         self.step_count = 0
-        self.turn = threading.Lock()
-        self.closed = False
+        self.turns = turns or Turns()
         self._limits = StepLimits(program.vocab_size, max_context, pool.num_blocks * BLOCK_SIZE)
         _RUNNERS.add(self)
+
+    @property
+    def turn(self) -> "threading.RLock":
+        """A thread computes inside ``with runner.turn:`` and waits there while another's step runs.
+
+        The outputs of its step last until the end of the block. It is the lock itself, because
+        Ctrl-C can fall between the lines of an ``__enter__`` written in Python. Raises
+        SessionBusyError to the thread that has the turn already: see ``Turns.lock``.
+        """
+        return self.turns.lock
 
     def run(self, rows: AbstractSequence[Row]) -> StepShape:
         """Compute the rows. Only inside a turn.
@@ -56,16 +65,20 @@ class Runner:
         The caller then advances the sequences; when this raises, it does not, and the positions
         are computed again.
         """
-        if self.closed:
-            raise BackendError("the model was closed: load it again")
-        executable = self.executable
+        executable, turns = self.executable, self.turns
+        turns.check_open()
         shape = fill(executable.inputs, rows, self._limits)
         try:
+            turns.running = executable
             executable.submit(*shape)
             executable.wait()
-        except BaseException:
+        except BaseException as error:
             executable.cancel()  # Ctrl-C between the two calls leaves a step announced
+            if turns.closed and isinstance(error, KestrelError):
+                raise BackendError("the model was closed in the middle of this step") from error
             raise
+        finally:
+            turns.end_step()
         self.step_count += 1
         return shape
 
@@ -89,9 +102,8 @@ class Runner:
 
 
 def _in_forked_child() -> None:
-    # A thread that was inside a turn exists in the parent alone: nobody would end the turn here.
     for runner in _RUNNERS:
-        runner.turn = threading.Lock()
+        runner.turns.forget()
         runner.executable.cancel()
 
 

@@ -73,10 +73,10 @@ cold(model)
 found = []
 thread = threading.Thread(target=lambda: found.append(alone(model, ids, new=1)))
 thread.start()
-while not model.runner.turn.locked():
+while model.runner.turns.running is None:
     pass
 time.sleep(0.02)  # into the step
-inside = model.runner.turn.locked()
+inside = model.runner.turns.running is not None
 child = in_child(lambda: alone(model, ids, new=1) == expected)
 thread.join()
 assert inside and found == [expected]

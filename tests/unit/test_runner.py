@@ -104,7 +104,7 @@ def test_a_turn_waits_for_the_turn_before(model, runner):
 
 
 def test_closed(model, runner):
-    runner.closed = True
+    model.close()
     with runner.turn, pytest.raises(BackendError, match="closed: load it again"):
         runner.run([(sequence(model, [1]), 0, 1, "last")])
 
