@@ -201,6 +201,8 @@ class Tokenizer:
 
     def notes_for(self, vocab_size: int) -> list[str]:
         """What a user should know about these files beside a model of ``vocab_size`` logits."""
+        if self.vocab_size == vocab_size - len(self.ids_without_text(vocab_size)):
+            return []  # all are below; the ids without text are kept, as sampling needs them too
         vocabulary = self._backend.get_vocab(with_added_tokens=True)
         beyond = sorted(i for i in vocabulary.values() if i >= vocab_size)
         if not beyond:
