@@ -68,7 +68,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     return Settings(
         isa=environ.get("KESTREL_ISA") or None,
         threads=_threads(environ.get("KESTREL_THREADS", "")),
-        backend=environ.get("KESTREL_BACKEND") or None,
+        backend=_backend(environ.get("KESTREL_BACKEND", "")),
         eager=_switch("KESTREL_EAGER", environ.get("KESTREL_EAGER", "")),
     )
 
@@ -84,6 +84,19 @@ def _threads(text: str) -> int | None:
         "unset it to use the processors that the system grants",
         key="KESTREL_THREADS",
     )
+
+
+def _backend(text: str) -> str | None:
+    if not text:
+        return None
+    from kestrel.backends import NAMES  # that module imports this one
+
+    if text not in NAMES:
+        raise ConfigError(
+            f"KESTREL_BACKEND: expected one of {', '.join(NAMES)}, found {text!r}",
+            key="KESTREL_BACKEND",
+        )
+    return text
 
 
 def _switch(name: str, text: str) -> bool:

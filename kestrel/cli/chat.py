@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kestrel.cli.common import (
@@ -24,6 +23,8 @@ from kestrel.cli.common import (
 )
 from kestrel.cli.conversation import Conversation
 from kestrel.cli.generate import format_figures
+from kestrel.cli.inputs import check_stdin, read_file
+from kestrel.cli.options import utf8
 from kestrel.errors import CapacityError, RequestError
 from kestrel.text.chat_template import choose_template
 
@@ -51,7 +52,8 @@ def run(args: "argparse.Namespace") -> int:
     given = given_params(args)
     template = None
     if args.chat_template is not None:
-        template = Path(args.chat_template).read_text(encoding="utf-8")
+        template = read_file(args.chat_template, "--chat-template")
+    check_stdin()
     model = load_model(args)
     if template is None:
         template = _template(model)
@@ -127,8 +129,8 @@ class _Loop:
             with contextlib.suppress(ImportError):
                 import readline  # noqa: F401  input() edits lines once this is imported
             note("/help lists the commands, Ctrl-D ends")
-        elif hasattr(sys.stdin, "reconfigure"):
-            # Bytes that are not UTF-8 reach the tokenizer, whose message names them.
+        if hasattr(sys.stdin, "reconfigure"):
+            # Bytes that are not UTF-8 are refused with the message they stand in, by _take.
             sys.stdin.reconfigure(errors="surrogateescape")
 
     def run(self) -> None:
@@ -164,6 +166,10 @@ class _Loop:
             lines.append(line[:-1])
 
     def _take(self, message: str) -> None:
+        try:
+            message = utf8(message)
+        except ValueError as error:
+            raise RequestError(f"the line was not taken: {error}") from None
         if not message.strip():
             return
         if message.startswith("/") and not message.startswith("//"):
@@ -209,6 +215,16 @@ class _Loop:
     def _save(self, rest: str) -> None:
         if not rest:
             raise RequestError("/save: expected the name of a file")
+        try:
+            self._write(rest)
+        except RequestError:
+            raise
+        except (OSError, ValueError) as error:  # ValueError: NUL, or outside the locale's encoding
+            reason = getattr(error, "strerror", None) or error
+            shown = rest if rest.isprintable() else repr(rest)
+            raise RequestError(f"/save: {shown} cannot be written: {reason}") from None
+
+    def _write(self, rest: str) -> None:
         path = os.path.abspath(os.path.expanduser(rest))
         if os.path.exists(path) and path not in self._saved:
             raise RequestError(f"/save: {path} exists already: give another name")
@@ -218,16 +234,13 @@ class _Loop:
 
 
 def _write_whole(path: str, text: str) -> None:
-    """Write a file so that a full disk leaves no half of it behind. Raises RequestError."""
+    """Write a file so that a full disk leaves no half of it behind. Raises OSError, ValueError."""
     folder = os.path.dirname(path)
-    try:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False) as file:
-            try:
-                file.write(text)
-                file.flush()
-                os.replace(file.name, path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
-    except OSError as error:
-        raise RequestError(f"/save: {path} cannot be written: {error.strerror}") from None
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False) as file:
+        try:
+            file.write(text)
+            file.flush()
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise

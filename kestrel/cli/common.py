@@ -11,7 +11,8 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
 from kestrel.cache.paged_cache import BLOCK_SIZE
-from kestrel.errors import RequestError
+from kestrel.errors import BackendUnavailableError, RequestError
+from kestrel.runtime import native_ops, settings
 from kestrel.sampling.params import GREEDY_TEMPERATURE, SamplingParams
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from kestrel.model import Model
 
 __all__ = [
-    "describe_load", "describe_model", "describe_params", "figures", "given_params", "load_model",
-    "note", "params_for", "print_json", "rate", "visible",
+    "check_isa", "describe_load", "describe_model", "describe_params", "figures", "given_params",
+    "load_model", "note", "params_for", "print_json", "rate", "visible",
 ]  # fmt: skip
 
 #: New tokens of ``generate`` where neither the line nor generation_config.json says how many.
@@ -53,6 +54,23 @@ def print_json(value: object) -> None:
     print(json.dumps(value))
 
 
+def check_isa(option: str | None) -> None:
+    """Raises RequestError where ``--isa``, or else KESTREL_ISA, names no instruction set.
+
+    One that exists, but not on this machine, is left to the backend.
+    """
+    try:
+        ops = native_ops()
+    except BackendUnavailableError:
+        return  # whoever needs it says so
+    name, source = (settings().isa, "KESTREL_ISA") if option is None else (option, "--isa")
+    known = [*ops.isas(), *ops.missing_isas()]
+    if name is not None and name not in known:
+        raise RequestError(
+            f"{source}: expected one of {', '.join(known)} (see kestrel devices), found {name!r}"
+        )
+
+
 def load_model(args: "argparse.Namespace", max_seqs: int = 1, **changes: object) -> "Model":
     """The model that the options ask for; its notes go to standard error.
 
@@ -62,6 +80,7 @@ def load_model(args: "argparse.Namespace", max_seqs: int = 1, **changes: object)
     from kestrel.model import load
     from kestrel.models.config import Limits
 
+    check_isa(args.isa)
     options = {
         "backend": args.backend,
         "limits": Limits(max_seqs=max_seqs, max_context=args.max_context),

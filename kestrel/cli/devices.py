@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from dataclasses import asdict
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
 from kestrel.backends import available
 from kestrel.cli.common import print_json
-from kestrel.errors import BackendUnavailableError
+from kestrel.errors import BackendUnavailableError, ConfigError
 from kestrel.processors import processor_name, processors
-from kestrel.runtime import native_ops, settings
+from kestrel.runtime import Settings, native_ops, read_settings, settings
 
 if TYPE_CHECKING:
     import argparse
@@ -19,13 +21,54 @@ __all__ = ["run"]
 
 
 def run(args: "argparse.Namespace") -> int:
-    """Look and print; 0, also where a backend is missing."""
-    found = _look()
+    """Look and print; 0, also where a backend is missing or a variable of the environment wrong."""
+    problems = _problems()
+    environment = {
+        name: value for name, value in sorted(os.environ.items()) if name.startswith("KESTREL_")
+    }
+    with _unset(problems):
+        found = {**_look(), "environment": environment, "problems": list(problems.values())}
     if args.json:
         print_json(found)
     else:
         print("\n\n".join(_sections(found)))
     return 0
+
+
+def _problems() -> dict[str, str]:
+    """What is wrong with the variables that a run reads, by name."""
+    problems = {}
+    for field in fields(Settings):
+        name = f"KESTREL_{field.name.upper()}"
+        try:
+            read_settings({name: os.environ.get(name, "")})
+        except ConfigError as error:
+            problems[name] = str(error)
+    isa = os.environ.get("KESTREL_ISA")
+    with contextlib.suppress(BackendUnavailableError):
+        ops = native_ops()
+        missing = ops.missing_isas()
+        if isa and isa not in ops.isas():
+            why = f"cannot be used: {missing[isa]}" if isa in missing else "is unknown"
+            problems["KESTREL_ISA"] = (
+                f"KESTREL_ISA: expected one of {', '.join(ops.isas())}, found {isa!r}, which {why}"
+            )
+    return problems
+
+
+@contextlib.contextmanager
+def _unset(names: Collection[str]) -> Iterator[None]:
+    """Without these variables: what is shown is what a run could use."""
+    if not names:
+        yield
+        return
+    removed = {name: os.environ.pop(name) for name in names}
+    settings.cache_clear()
+    try:
+        yield
+    finally:
+        os.environ.update(removed)
+        settings.cache_clear()
 
 
 def _look() -> dict[str, object]:
@@ -36,15 +79,13 @@ def _look() -> dict[str, object]:
     found: dict[str, object] = {
         "processor": processor_name(),
         "backends": backends,
+        "auto": asked.backend or "cpu",
         "threads": {
             **asdict(granted),
             "chosen": asked.threads or granted.threads,
             "why": f"{asked.threads} by KESTREL_THREADS; the system grants {granted}"
             if asked.threads
             else str(granted),
-        },
-        "environment": {
-            name: value for name, value in sorted(os.environ.items()) if name[:8] == "KESTREL_"
         },
         "build": None,
         "instruction_sets": [],
@@ -84,6 +125,7 @@ def _sections(found: dict) -> list[str]:
     sections = [
         f"processor  {found['processor']}",
         _table(("backend", "available", "what"), backends),
+        f"auto       --backend auto means {found['auto']}",
         f"threads    {found['threads']['why']}",
     ]
     if found["instruction_sets"]:
@@ -104,6 +146,9 @@ def _sections(found: dict) -> list[str]:
     variables = found["environment"].items()
     lines = [f"{name}={value}" for name, value in variables] or ["no KESTREL_ variable is set"]
     sections.append("environment\n" + "\n".join(f"  {line}" for line in lines))
+    if found["problems"]:
+        lines = "\n".join(f"  {problem}" for problem in found["problems"])
+        sections.append(f"wrong in the environment, and left out above; a run stops at it\n{lines}")
     return sections
 
 

@@ -21,6 +21,7 @@ from kestrel.cli.common import (
     print_json,
     visible,
 )
+from kestrel.cli.inputs import read_file, read_stdin
 from kestrel.engine.request import Finished, Token
 from kestrel.errors import RequestError
 
@@ -76,28 +77,17 @@ def read_prompt(args: "argparse.Namespace") -> "str | list[int]":
     if args.ids is not None:
         return args.ids
     if args.file is not None:
-        with open(args.file, "rb") as file:
-            return _text(file.read(), args.file)
+        if args.file == "-":
+            return _without_line_end(read_stdin())
+        return _without_line_end(read_file(args.file, "--file"))
     if args.prompt is None:
         raise RequestError(_NO_PROMPT)
     if args.prompt == "-":
-        return _text(sys.stdin.buffer.read(), "standard input")
-    try:
-        args.prompt.encode("utf-8")
-    except UnicodeEncodeError as error:  # such bytes come in arguments as lone surrogates
-        byte = os.fsencode(args.prompt[error.start])
-        raise RequestError(f"prompt: expected UTF-8 text, found the byte 0x{byte.hex()}") from None
+        return _without_line_end(read_stdin())
     return args.prompt
 
 
-def _text(data: bytes, source: str) -> str:
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise RequestError(
-            f"{source}: expected UTF-8 text, found the byte 0x{data[error.start]:02x} at offset "
-            f"{error.start}"
-        ) from None
+def _without_line_end(text: str) -> str:
     # As the shell's $(...): the line end of the last line is no part of the text.
     return text[:-1].removesuffix("\r") if text.endswith("\n") else text
 

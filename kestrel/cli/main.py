@@ -7,12 +7,15 @@ than the parser.
 from __future__ import annotations
 
 import difflib
+import errno
 import os
+import signal
 import sys
 import traceback
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from threading import current_thread, main_thread
 
 __all__ = ["main"]
 
@@ -31,18 +34,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     debug = False
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler and current_thread() is main_thread():
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         args = parse(sys.argv[1:] if argv is None else list(argv))
         debug = args.debug
         with warnings.catch_warnings():
+            # Ours are shown whatever PYTHONWARNINGS says: as errors they would stop the program.
+            warnings.filterwarnings("always", module=r"kestrel\b")
             warnings.showwarning = _show_warning
             status = import_module(f"kestrel.cli.{args.command}").run(args)
         sys.stdout.flush()
         return status
     except SystemExit as exit_:  # argparse: --help, --version, a wrong option
-        return exit_.code if isinstance(exit_.code, int) else _INPUT
+        status = exit_.code if isinstance(exit_.code, int) else _INPUT
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            return _report(error, debug)
+        return status
     except BaseException as error:
         return _report(error, debug)
+    finally:
+        if signal.getsignal(signal.SIGINT) is _interrupt:
+            signal.signal(signal.SIGINT, before)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """The first Ctrl-C ends the program; a second one must not while the first is reported."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def parse(argv: list[str]):
@@ -116,12 +138,13 @@ def _classify(error: BaseException) -> tuple[int, str]:
     if isinstance(error, KeyboardInterrupt):
         return _INTERRUPTED, "interrupted"
     if isinstance(error, KestrelError):
-        environment = isinstance(error, (BackendError, CapacityError))
+        cause = error.__cause__
+        environment = isinstance(error, (BackendError, CapacityError)) or (
+            isinstance(cause, OSError) and not _is_wrong_path(cause)
+        )
         return _ENVIRONMENT if environment else _INPUT, f"error: {error}"
-    if isinstance(error, (FileNotFoundError, IsADirectoryError, NotADirectoryError)):
-        return _INPUT, f"error: {_describe(error)}"
     if isinstance(error, OSError):
-        return _ENVIRONMENT, f"error: {_describe(error)}"
+        return _INPUT if _is_wrong_path(error) else _ENVIRONMENT, f"error: {_describe(error)}"
     if isinstance(error, MemoryError):
         return _ENVIRONMENT, "error: out of memory; --max-context N lowers what the cache may take"
     if isinstance(error, ImportError) and error.name and not error.name.startswith("kestrel"):
@@ -130,6 +153,13 @@ def _classify(error: BaseException) -> tuple[int, str]:
             "again with pip, which brings what it needs"
         )
     return _INTERNAL, "internal error (please report it with the traceback above)"
+
+
+def _is_wrong_path(error: OSError) -> bool:
+    """Whether the path that was given is the reason, not what the system allows."""
+    return error.errno in (
+        errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP,
+    )  # fmt: skip
 
 
 def _describe(error: OSError) -> str:
@@ -144,8 +174,11 @@ def _show_warning(message, category, filename, lineno, file=None, line=None) -> 
 
 
 def _open_closed_streams() -> None:
-    """Give a process that was started with closed streams (``>&-``) empty ones."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    """Give a process that was started with closed streams (``>&-``) stand-ins.
+
+    That of standard input cannot be read, so that it is told from an empty one.
+    """
+    for name, mode in (("stdin", "w"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
 

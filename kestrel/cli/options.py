@@ -9,10 +9,13 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 
-__all__ = ["Parser", "bias", "count", "number", "path", "token_ids"]
+__all__ = [
+    "Parser", "bias", "count", "isa", "number", "path", "text", "token_ids", "utf8",
+]  # fmt: skip
 
 _LARGEST_ID = 2**31 - 1  # token ids travel as int32
 
@@ -48,6 +51,12 @@ class Parser(argparse.ArgumentParser):
             lines = (f"  {term:<{width}}{meaning}" for term, meaning in rows)
             text += f"\n{heading}:\n" + "\n".join(lines) + "\n"
         return text
+
+
+    def _print_message(self, message: str, file=None) -> None:
+        # As argparse's own, which keeps it to itself when the disk is full.
+        if message:
+            (file or sys.stderr).write(message)
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:
@@ -100,6 +109,43 @@ def bias(text: str) -> tuple[int, float]:
     if not equals:
         raise argparse.ArgumentTypeError(f"expected ID=X, as in 13=-2.5, found {text!r}")
     return _integer(token, 0, _LARGEST_ID), -math.inf if value == "-inf" else number(value)
+
+
+def utf8(text: str) -> str:
+    """Text whose bytes were UTF-8, also where the locale made lone surrogates of them.
+
+    Raises ValueError that names the first byte which is not.
+    """
+    try:
+        text.encode("utf-8")
+        return text
+    except UnicodeEncodeError as error:
+        surrogate = f"U+{ord(text[error.start]):04X}"
+    try:
+        return os.fsencode(text).decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte, offset = error.object[error.start], error.start
+        message = f"expected UTF-8 text, found the byte 0x{byte:02x} at offset {offset}"
+    except UnicodeEncodeError:  # no byte stands behind it: a caller's string, not the system's
+        message = f"expected UTF-8 text, found {surrogate}"
+    raise ValueError(message)
+
+
+def text(value: str) -> str:
+    """Any text that is UTF-8."""
+    try:
+        return utf8(value)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def isa(name: str) -> str:
+    """The name of an instruction set; which there are is for the extension to say."""
+    if not name:
+        raise argparse.ArgumentTypeError(
+            "expected the name of an instruction set (see kestrel devices), found ''"
+        )
+    return name
 
 
 def path(text: str) -> str:

@@ -6,9 +6,12 @@ extensions are, and so that ``kestrel --help`` costs nothing.
 
 from __future__ import annotations
 
-from kestrel.cli.options import Parser, bias, count, number, path, token_ids
+from kestrel.cli.options import Parser, bias, count, isa, number, path, text, token_ids
 
-__all__ = ["COMMANDS", "get_parser"]
+__all__ = ["BACKENDS", "COMMANDS", "get_parser"]
+
+#: Values of --backend; "auto", and those of kestrel.backends, which is not imported for them.
+BACKENDS = ("auto", "cpu", "reference", "null")
 
 #: Every command, with the line that ``kestrel --help`` prints about it.
 COMMANDS = {
@@ -85,11 +88,12 @@ def _generate(parser: Parser) -> None:
         "settings used and the figures go to standard error."
     )
     prompt = parser.add_mutually_exclusive_group()
-    prompt.add_argument("prompt", nargs="?", metavar="PROMPT",
+    prompt.add_argument("prompt", nargs="?", metavar="PROMPT", type=text,
                         help="the text to continue, quoted as one argument; '-' reads it from "
                         "standard input, without one line end at its end")
     prompt.add_argument("--file", metavar="FILE", type=path,
-                        help="read the prompt from a UTF-8 file, without one line end at its end")
+                        help="read the prompt from a UTF-8 file of at most 64 MiB ('-': from "
+                        "standard input), without one line end at its end")
     prompt.add_argument("--ids", metavar="IDS", type=token_ids,
                         help="the prompt as token ids, separated by commas or spaces")
     parser.add_argument("--model", metavar="DIR", type=path,
@@ -117,9 +121,10 @@ def _chat(parser: Parser) -> None:
         "backslash at the end of a line continues the message on the next; /help lists the "
         "commands. The conversation stays in the cache, so each turn computes new tokens only."
     )
-    parser.add_argument("--system", metavar="TEXT", help="the system message")
+    parser.add_argument("--system", metavar="TEXT", type=text, help="the system message")
     parser.add_argument("--chat-template", metavar="FILE", type=path,
-                        help="Jinja template to use instead of the model's own")
+                        help="Jinja template to use instead of the model's own: a UTF-8 file of at "
+                        "most 64 MiB")
     parser.add_argument("--plain-content", action="store_true",
                         help="encode messages as plain text: control words in them, such as "
                         "<|im_end|>, are not control tokens")
@@ -142,7 +147,7 @@ def _bench(parser: Parser) -> None:
         "Measures prefill, decode and time to first token, with a checksum of the logits."
     )
     protocol = parser.add_argument_group("protocol")
-    for option, low, default, text in (
+    for option, low, default, meaning in (
         ("--prompt-tokens", 1, 16, "length of the prompt"),
         ("--new-tokens", 2, 32, "tokens generated after it"),
         ("--prefill-tokens", 1, 128, "length of the prompt of the prefill measurement"),
@@ -150,7 +155,7 @@ def _bench(parser: Parser) -> None:
         ("--runs", 1, 5, "measured runs; the table shows their median, minimum and maximum"),
     ):
         protocol.add_argument(option, metavar="N", type=count(low), default=default,
-                              help=f"{text} (default: %(default)s)")
+                              help=f"{meaning} (default: %(default)s)")
     _add_json(parser)
     _add_runtime(parser)
 
@@ -165,7 +170,7 @@ def _verify(parser: Parser) -> None:
     _add_prompt_option(parser)
     parser.add_argument("--new-tokens", metavar="N", type=count(1), default=8,
                         help="tokens decoded after the prompt (default: %(default)s)")
-    parser.add_argument("--isa", metavar="NAME", action="append",
+    parser.add_argument("--isa", metavar="NAME", type=isa, action="append",
                         help="only this instruction set; may be given several times (default: all "
                         "that the processor supports)")
     parser.add_argument("--threads", metavar="N", type=count(1),
@@ -185,7 +190,7 @@ def _diff(parser: Parser) -> None:
     against = parser.add_mutually_exclusive_group()
     against.add_argument("--reference", metavar="FILE", type=path,
                          help="safetensors file of the reference's stages")
-    against.add_argument("--against", metavar="BACKEND",
+    against.add_argument("--against", metavar="BACKEND", choices=BACKENDS,
                          help="compare with this backend (default: reference, which is NumPy with "
                          "sums in float64)")
     _add_json(parser)
@@ -204,7 +209,7 @@ def _add_json(parser: Parser) -> None:
 
 def _add_prompt_option(parser: Parser) -> None:
     prompt = parser.add_mutually_exclusive_group()
-    prompt.add_argument("--prompt", metavar="TEXT", help="the text to run")
+    prompt.add_argument("--prompt", metavar="TEXT", type=text, help="the text to run")
     prompt.add_argument("--ids", metavar="IDS", type=token_ids,
                         help="its token ids instead, separated by commas or spaces")
 
@@ -213,7 +218,7 @@ def _add_sampling(parser: Parser, most_tokens: str) -> None:
     group = parser.add_argument_group("sampling (defaults: the model's generation_config.json)")
     group.add_argument("--max-tokens", metavar="N", type=count(1),
                        help=f"stop after this many new tokens (default: {most_tokens})")
-    for option, text in (
+    for option, meaning in (
         ("--temperature", "divide the logits by T; 0 takes the likeliest token"),
         ("--top-p", "keep the likeliest tokens that together have probability P"),
         ("--min-p", "keep tokens at least P times as likely as the likeliest"),
@@ -223,7 +228,7 @@ def _add_sampling(parser: Parser, most_tokens: str) -> None:
         ("--frequency-penalty", "subtract for each time a token is in the answer"),
     ):
         metavar = {"--temperature": "T", "--top-p": "P", "--min-p": "P"}.get(option, "X")
-        group.add_argument(option, metavar=metavar, type=number, help=text)
+        group.add_argument(option, metavar=metavar, type=number, help=meaning)
     group.add_argument("--top-k", metavar="K", type=count(0),
                        help="keep the K likeliest tokens; 0 keeps all")
     group.add_argument("--logit-bias", metavar="ID=X", type=bias, action="append",
@@ -232,7 +237,7 @@ def _add_sampling(parser: Parser, most_tokens: str) -> None:
                        help="the likeliest token each time: the same as --temperature 0")
     group.add_argument("--seed", metavar="N", type=count(0, 2**64 - 1),
                        help="seed of the random numbers (default: drawn, and shown)")
-    group.add_argument("--stop", metavar="TEXT", action="append",
+    group.add_argument("--stop", metavar="TEXT", type=text, action="append",
                        help="end before this text; may be given several times")
     group.add_argument("--ignore-eos", action="store_true",
                        help="go on past the model's end tokens")
@@ -240,11 +245,11 @@ def _add_sampling(parser: Parser, most_tokens: str) -> None:
 
 def _add_runtime(parser: Parser) -> None:
     group = parser.add_argument_group("running")
-    group.add_argument("--backend", metavar="NAME", default="auto",
+    group.add_argument("--backend", metavar="NAME", choices=BACKENDS, default="auto",
                        help="auto, cpu, reference or null (default: auto)")
     group.add_argument("--threads", metavar="N", type=count(1),
                        help="threads of the cpu backend (default: what the system grants)")
-    group.add_argument("--isa", metavar="NAME",
+    group.add_argument("--isa", metavar="NAME", type=isa,
                        help="highest instruction set of the cpu backend, as in KESTREL_ISA")
     group.add_argument("--kv-dtype", choices=("float32", "float16"), default="float32",
                        help="element type of the key-value cache (default: %(default)s); float16 "

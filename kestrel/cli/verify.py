@@ -17,7 +17,7 @@ import numpy
 
 from kestrel.cache.paged_cache import BLOCK_SIZE
 from kestrel.cache.sequence import Sequence
-from kestrel.cli.common import note, print_json
+from kestrel.cli.common import check_isa, note, print_json
 from kestrel.errors import RequestError, UnsupportedIsaError
 from kestrel.runtime import native_ops, settings
 
@@ -102,7 +102,11 @@ def run(args: "argparse.Namespace") -> int:
 
 
 def _instruction_sets(wanted: list[str] | None) -> list[str]:
-    """The sets to run. Raises UnsupportedIsaError for one that this machine cannot."""
+    """The sets to run. Raises RequestError for an unknown one, UnsupportedIsaError for one that
+    this machine cannot use.
+    """
+    for name in wanted or (None,):
+        check_isa(name)
     usable = native_ops().isas()
     ceiling = settings().isa
     if ceiling in usable:

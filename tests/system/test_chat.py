@@ -232,7 +232,33 @@ def test_a_template_that_refuses_speaks_in_its_own_words(tmp_path):
 
 def test_input_that_is_not_utf8_is_named(template):
     out, err = run("chat", "--chat-template", template, stdin=b"caf\xe9\n", status=2)
-    assert out == "" and "error" in err and "Traceback" not in err
+    assert out == "" and "found the byte 0xe9 at offset 3" in err and "Traceback" not in err
+
+
+def test_no_failure_of_a_command_ends_the_chat(template, tmp_path):
+    path = tmp_path / "saved.json"
+    lines = [b"/save a\0b", b"/save ~\0", b"/save a\xff", b"/system b\xff", b"/system kept",
+             b"/save " + bytes(path)]  # fmt: skip
+    _, err = run(
+        "chat", "--chat-template", template, stdin=b"\n".join(lines), status=2, cwd=tmp_path
+    )
+    errors = [line for line in err.splitlines() if line.startswith("kestrel: error: ")]
+    assert len(errors) == 4 and "Traceback" not in err
+    assert "null byte" in errors[0] and "0xff at offset 7" in errors[2]
+    assert json.loads(path.read_text()) == [{"role": "system", "content": "kept"}]
+    assert sorted(tmp_path.iterdir()) == [path, template]
+
+
+def test_utf8_is_understood_and_saved_in_any_locale(template, tmp_path):
+    path = tmp_path / "saved.json"
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    text = f"/system caf\u00e9\n/save \u00e9/x\n/save {path}\n".encode()
+    _, err = run(
+        "chat", "--chat-template", template, stdin=text, status=2, cwd=tmp_path, environment=plain
+    )
+    assert "Traceback" not in err and err.count("kestrel: error: ") == 1
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    assert saved == [{"role": "system", "content": "caf\u00e9"}]
 
 
 def test_without_a_template_the_error_says_how_to_give_one():

@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import signal
+import time
 
 import pytest
 from system.command_line import CASTLE, CASTLE_IDS, CASTLE_TEXT, run, start
@@ -72,6 +73,17 @@ def test_ctrl_c_leaves_the_text_and_says_interrupted():
     assert err.endswith(b"kestrel: interrupted\n") and b"Traceback" not in err
 
 
+def test_ctrl_c_pressed_again_changes_nothing():
+    with start("Once", *LONG) as process:
+        os.read(process.stdout.fileno(), 4)
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.001)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.endswith(b"kestrel: interrupted\n") and b"Traceback" not in err
+
+
 def test_a_reader_that_stops_reading_ends_the_program_quietly():
     with start("Once", *LONG) as process:
         os.read(process.stdout.fileno(), 4)
@@ -86,6 +98,25 @@ def test_a_full_disk_is_named():
     with open("/dev/full", "wb") as full:
         _, err = run("Once", status=3, stdout=full)
     assert "No space left on device" in err and "Traceback" not in err and "ignored" not in err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_that_cannot_be_written_is_an_error(option):
+    with open("/dev/full", "wb") as full:
+        _, err = run(option, status=3, stdout=full)
+    assert "No space left on device" in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("arguments", [("--greedy", "-"), ("--file", "-"), ("chat",)])
+def test_a_closed_standard_input_is_no_empty_prompt(arguments):
+    def close_input():
+        os.close(0)
+
+    with start(*arguments, stdin=None, preexec_fn=close_input) as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, b"")
+    assert b"standard input: expected text, found that it is closed" in err
 
 
 def test_closed_streams_are_no_error():
@@ -112,9 +143,18 @@ def test_nul_and_other_characters_are_part_of_a_prompt():
 
 def test_bytes_that_are_not_utf8_are_named():
     _, err = run(b"caf\xe9".decode("utf-8", "surrogateescape"), status=2)
-    assert "prompt: expected UTF-8 text, found the byte 0xe9" in err
+    assert "PROMPT: expected UTF-8 text, found the byte 0xe9 at offset 3" in err
+    _, err = run("Once", "--stop", b"a\xff".decode("utf-8", "surrogateescape"), status=2)
+    assert "--stop: expected UTF-8 text, found the byte 0xff at offset 1" in err
     _, err = run("-", stdin=b"caf\xe9 au lait", status=2)
     assert "standard input: expected UTF-8 text, found the byte 0xe9 at offset 3" in err
+
+
+def test_utf8_arguments_are_understood_in_any_locale():
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    out, _ = run("caf\u00e9", *GREEDY, "--stop", "\u00e9", "--json", environment=plain)
+    report = json.loads(out)
+    assert report["prompt"] == "caf\u00e9" and report["sampling"]["stop"] == ["\u00e9"]
 
 
 def test_a_character_that_the_output_cannot_hold_is_shown_by_its_number():
@@ -122,19 +162,23 @@ def test_a_character_that_the_output_cannot_hold_is_shown_by_its_number():
     assert out.startswith(r"caf\xe9")
 
 
-def test_warnings_are_one_line():
-    _, err = run("Once", "--max-tokens", 2, environment={"KESTREL_THREDS": "1"})
+@pytest.mark.parametrize("filters", ["default", "error", "ignore"])
+def test_warnings_are_one_line(filters):
+    environment = {"KESTREL_THREDS": "1", "PYTHONWARNINGS": filters}
+    _, err = run("Once", "--max-tokens", 2, environment=environment)
     [line] = [line for line in err.splitlines() if "KESTREL_THREDS" in line]
     assert line.startswith("kestrel: warning: KESTREL_THREDS is set, but means nothing")
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "status"),
-    [("KESTREL_ISA", "avx99", 3), ("KESTREL_THREADS", "many", 2), ("KESTREL_BACKEND", "tpu", 3)],
+    [("KESTREL_ISA", "avx99", 2), ("KESTREL_THREADS", "many", 2), ("KESTREL_BACKEND", "tpu", 2)],
 )
 def test_a_wrong_environment_variable_is_named(variable, value, status):
     _, err = run("Once", status=status, environment={variable: value})
-    assert value in err and "Traceback" not in err
+    assert variable in err and repr(value) in err and "Traceback" not in err
+    out, _ = run("devices", environment={variable: value})
+    assert f"{variable}: expected" in out and "KESTREL" in out and "rms_norm" in out
 
 
 def test_debug_shows_the_traceback():

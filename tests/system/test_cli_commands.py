@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import platform
 
 import numpy
 import pytest
@@ -11,7 +12,9 @@ from system.command_line import CASTLE, CASTLE_TEXT
 
 import kestrel
 from kestrel.cli import main
+from kestrel.cli.main import _classify
 from kestrel.cli.verify import CASES
+from kestrel.errors import CheckpointError
 
 GREEDY = ["--greedy", "--repetition-penalty", "1"]
 
@@ -40,8 +43,10 @@ def outcome(capsys):
         (["Once", "--file", "x"], 2, ["not allowed"]),
         (["--file", "/nowhere/prompt.txt"], 2, ["/nowhere/prompt.txt: No such file"]),
         (["--file", os.path.dirname(__file__)], 2, ["Is a directory"]),
-        (["Once", "--backend", "tpu"], 3, ["'tpu'", "cpu"]),
-        (["Once", "--isa", "avx99"], 3, ["'avx99'", "scalar"]),
+        (["Once", "--backend", "tpu"], 2, ["--backend", "'tpu'", "cpu"]),
+        (["Once", "--isa", "avx99"], 2, ["--isa", "'avx99'", "scalar"]),
+        (["--file", "/dev/zero"], 2, ["--file", "regular file", "/dev/zero is a device"]),
+        (["chat", "--chat-template", "/dev/zero"], 2, ["--chat-template", "is a device"]),
         (["Once", "--backend", "reference", "--threads", "2"], 3, ["threads", "reference"]),
         (["Once", "--max-context", "4096"], 2, ["max_context", "4096", "1024"]),
         (["--ids", "0 4096"], 2, ["4096", "position 1", "4095"]),
@@ -68,6 +73,41 @@ def test_a_file_that_may_not_be_read_is_an_error_of_the_environment(outcome, tmp
     path.chmod(0)
     status, _, err = outcome("--file", path)
     assert status == 3 and f"{path}: Permission denied" in err
+
+
+@pytest.mark.parametrize("arguments", [["--file"], ["chat", "--chat-template"]])
+def test_files_that_hold_no_text_of_sensible_size(outcome, tmp_path, arguments):
+    path = tmp_path / "text"
+    path.write_bytes(b"ab\xff")
+    status, _, err = outcome(*arguments, path)
+    assert status == 2
+    assert f"{path}: expected UTF-8 text, found the byte 0xff at offset 2" in err
+    os.truncate(path, 64 * 2**20 + 1)
+    status, _, err = outcome(*arguments, path)
+    assert status == 2 and f"{path}: expected at most 67,108,864 bytes, found more" in err
+    os.mkfifo(tmp_path / "fifo")
+    status, _, err = outcome(*arguments, tmp_path / "fifo")
+    assert status == 2 and "regular file" in err and "fifo is a pipe" in err
+
+
+@pytest.mark.parametrize(
+    ("cause", "status"),
+    [(PermissionError(13, "Permission denied"), 3), (OSError(5, "Input/output error"), 3),
+     (FileNotFoundError(2, "No such file or directory"), 2), (None, 2)],
+)  # fmt: skip
+def test_the_cause_of_an_error_chooses_the_exit_status(cause, status):
+    """As root every file may be read, so the error is made here."""
+    error = CheckpointError("config.json: cannot be read")
+    error.__cause__ = cause
+    assert _classify(error) == (status, "error: config.json: cannot be read")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_a_model_that_may_not_be_read_is_an_error_of_the_environment(outcome, tmp_path):
+    write_checkpoint(tmp_path, tiny_llama_config(), tiny_llama_tensors(tiny_llama_config(), seed=1))
+    (tmp_path / "config.json").chmod(0)
+    status, _, err = outcome("Once", "--model", tmp_path)
+    assert status == 3 and "config.json" in err
 
 
 def test_a_prompt_from_a_file(outcome, tmp_path):
@@ -149,6 +189,7 @@ def test_devices_lists_backends_sets_and_kernels(outcome):
     assert sets["scalar"]["supported"] and sum(row["chosen"] for row in sets.values()) == 1
     assert all(row["supported"] or row["missing"] for row in sets.values())
     assert found["threads"]["chosen"] >= 1
+    assert found["auto"] in ("cpu", os.environ.get("KESTREL_BACKEND")) and not found["problems"]
     status, out, _ = outcome("devices")
     assert status == 0
     for word in ("reference", "avx512", "rms_norm", "build options", "environment"):
@@ -198,7 +239,10 @@ def test_verify_finds_one_set_of_bits(outcome, tiny_model):
 
 def test_verify_refuses_what_it_cannot_run(outcome, tiny_model):
     status, _, err = outcome("verify", tiny_model, "--isa", "avx99")
-    assert status == 3 and "'avx99'" in err and "scalar" in err
+    assert status == 2 and "'avx99'" in err and "scalar" in err
+    foreign = "avx2" if platform.machine() in ("arm64", "aarch64") else "neon"
+    status, _, err = outcome("verify", tiny_model, "--isa", foreign)
+    assert status == 3 and repr(foreign) in err
     status, _, err = outcome("verify", tiny_model, "--ids", "1 2 3")
     assert status == 2 and "a prompt of 17 to" in err and "found 3" in err
 

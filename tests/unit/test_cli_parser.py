@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from kestrel import backends
 from kestrel.cli import main, parser
 from kestrel.cli.main import parse
 from kestrel.model import DEMO_MODEL
@@ -91,7 +92,12 @@ def test_a_command_behind_an_option_is_refused(capsys):
         (["--model", "", "hi"], ["--model", "expected a path, found ''"]),
         (["--model", "a\0b", "hi"], ["--model", "expected a path", r"'a\x00b'"]),
         (["--kv-dtype", "int8", "hi"], ["--kv-dtype", "'int8'", "float32"]),
-        (["diff", "--reference", "a", "--against", "b"], ["--against", "not allowed with"]),
+        (["--backend", "x", "hi"], ["--backend", "'x'", "reference"]),
+        (["diff", "--against", "x"], ["--against", "'x'", "reference"]),
+        (["--isa", "", "hi"], ["--isa", "instruction set", "found ''"]),
+        (["--stop", "\udcff", "hi"], ["--stop", "UTF-8", "the byte 0xff at offset 0"]),
+        (["chat", "--system", "a\ud800"], ["--system", "UTF-8", "found U+D800"]),
+        (["diff", "--reference", "a", "--against", "cpu"], ["--against", "not allowed with"]),
     ],
 )
 def test_wrong_arguments_name_option_expected_and_found(argv, parts, capsys):
@@ -99,6 +105,10 @@ def test_wrong_arguments_name_option_expected_and_found(argv, parts, capsys):
     message = capsys.readouterr().err
     for part in parts:
         assert part in message
+
+
+def test_the_backends_of_the_options_are_those_that_exist():
+    assert parser.BACKENDS == ("auto", *backends.NAMES)
 
 
 def test_values_of_options():
