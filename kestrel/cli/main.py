@@ -138,7 +138,9 @@ def _classify(error: BaseException) -> tuple[int, str]:
     if isinstance(error, KeyboardInterrupt):
         return _INTERRUPTED, "interrupted"
     if isinstance(error, KestrelError):
-        cause = error.__cause__
+        cause: BaseException | None = error
+        while isinstance(cause, KestrelError):  # one may have been made of another, "from None" too
+            cause = cause.__cause__ or cause.__context__
         environment = isinstance(error, (BackendError, CapacityError)) or (
             isinstance(cause, OSError) and not _is_wrong_path(cause)
         )

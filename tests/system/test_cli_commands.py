@@ -98,7 +98,8 @@ def test_files_that_hold_no_text_of_sensible_size(outcome, tmp_path, arguments):
 def test_the_cause_of_an_error_chooses_the_exit_status(cause, status):
     """As root every file may be read, so the error is made here."""
     error = CheckpointError("config.json: cannot be read")
-    error.__cause__ = cause
+    error.__cause__ = CheckpointError("of a file")
+    error.__cause__.__context__ = cause
     assert _classify(error) == (status, "error: config.json: cannot be read")
 
 
