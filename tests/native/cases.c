@@ -116,6 +116,8 @@ static void rows_of(int rows, int dim) { /* the operations over [rows, dim] */
     c->cmd.args.gather_rows.dim = dim;
     c->cmd.in[0] = floats((int64_t)9 * dim, 3.0f);
     c->cmd.in[1] = ids(rows, 9);
+    c->cmd.rows = KST_ROWS_LOGITS;
+    c->step.n_tokens = 9;
     for (int i = 0; i < 5; i++) {
         add_out(c - i, 0, (int64_t)rows * dim * 4);
         snprintf(c[-i].shape, sizeof c->shape, "rows=%d,dim=%d", rows, dim);

@@ -159,7 +159,7 @@ static void check_kv_write(const test_case *c) {
 }
 
 static void check_rows(const test_case *c) {
-    const int64_t dim = c->cmd.args.swiglu.dim, rows = c->step.n_tokens;
+    const int64_t dim = c->cmd.args.swiglu.dim, rows = kst_row_count(&c->cmd, &c->step);
     const int32_t *picked = c->cmd.in[1];
     for (int64_t i = 0; i < rows * dim; i++) {
         const double a = in(c, 0)[i];

@@ -145,6 +145,8 @@ static void tile_rows(const source *from, const kst_cmd *cmd, const kst_step *st
         at[r - begin] = (n * heads + from->kv_head * group + r % group) * dim;
         q[r - begin] = (const float *)cmd->in[0] + at[r - begin];
         visible[r - begin] = (int64_t)step->positions[n] + 1;
+        KST_REQUIRE(step->positions[n] >= 0);
+        KST_REQUIRE(step->positions[n] < (int64_t)step->max_blocks * KST_BLOCK_SIZE);
         most = visible[r - begin] > most ? visible[r - begin] : most;
     }
     for (int64_t chunk = 0; chunk < most; chunk += KST_ATTENTION_CHUNK)
@@ -188,6 +190,8 @@ static void run_task(const kst_cmd *cmd, const kst_step *step, int64_t number, i
 void KST_FN(CACHE_FORMAT)(const kst_cmd *cmd, const kst_step *step, kst_share share) {
     const int64_t group = cmd->args.attention.heads / cmd->args.attention.kv_heads;
     const int64_t tokens = group < TILE ? TILE / group : 1;
+    KST_REQUIRE(cmd->args.attention.head_dim <= MAX_DIM);
+    KST_REQUIRE(group * cmd->args.attention.kv_heads == cmd->args.attention.heads);
     int64_t tasks = 0;
     for (int32_t seq = 0; seq < step->n_seqs; seq++) tasks += tiles_of(step, seq, tokens);
     tasks *= cmd->args.attention.kv_heads;

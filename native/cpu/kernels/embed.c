@@ -7,6 +7,7 @@ void KST_FN(embed)(const kst_cmd *cmd, const kst_step *step, kst_share share) {
                   end = kst_end(rows, share);
     const int dtype = cmd->args.embed.dtype;
     for (int64_t row = kst_begin(rows, share); row < end; row++) {
+        KST_REQUIRE(token_ids[row] >= 0 && token_ids[row] < cmd->args.embed.vocab);
         const char *weight =
             (const char *)cmd->in[1] + token_ids[row] * dim * (dtype == KST_F32 ? 4 : 2);
         float *y = (float *)cmd->out[0] + row * dim;

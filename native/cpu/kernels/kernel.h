@@ -17,6 +17,14 @@ static inline int64_t kst_end(int64_t total, kst_share share) {
     return total * (share.index + 1) / share.count;
 }
 
+/* A precondition that recorder and step have checked: looked at again in debug builds. */
+#ifdef KST_DEBUG
+#include <assert.h>
+#define KST_REQUIRE(condition) assert(condition)
+#else
+#define KST_REQUIRE(condition) ((void)0)
+#endif
+
 static inline int64_t kst_min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The lanes of a row that are left at i, at most all. */

@@ -28,6 +28,7 @@ void KST_FN(kv_write)(const kst_cmd *cmd, const kst_step *step, kst_share share)
     const int64_t end = kst_end(total, share);
     for (int64_t i = kst_begin(total, share); i < end; i++) {
         const int64_t row = i / heads, head = i % heads;
+        KST_REQUIRE(slots[row] >= 0);
         const int64_t block = slots[row] / KST_BLOCK_SIZE, offset = slots[row] % KST_BLOCK_SIZE;
         const int64_t keys = (block * 2 * heads + head) * head_size + offset;
         const int64_t values = ((block * 2 + 1) * heads + head) * head_size + offset * dim;

@@ -6,6 +6,7 @@
 void KST_FN(linear)(const kst_cmd *cmd, const kst_step *step, kst_share share) {
     const kst_linear_args *args = &cmd->args.linear;
     int64_t panels = 0, first = 0;
+    KST_REQUIRE(args->weights >= 1 && args->weights <= KST_MAX_WEIGHTS && args->in_features > 0);
     for (int i = 0; i < args->weights; i++)
         panels += (args->out_features[i] + KST_PANEL - 1) / KST_PANEL;
     const int64_t begin = kst_begin(panels, share), end = kst_end(panels, share);
@@ -27,6 +28,7 @@ void KST_FN(linear)(const kst_cmd *cmd, const kst_step *step, kst_share share) {
         };
         first += own;
         if (job.begin >= job.end) continue;
+        KST_REQUIRE(args->dtype[i] >= KST_F32 && args->dtype[i] <= KST_BF16);
         switch (args->dtype[i]) {
         case KST_F32: KST_FN(linear_f32)(&job); break;
         case KST_F16: KST_FN(linear_f16)(&job); break;
