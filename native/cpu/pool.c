@@ -86,10 +86,6 @@ static kst_status work_or_wait(kst_worker *worker, unsigned phase) {
                                                                                     : KST_OK;
 }
 
-/* ---- threads
- * -------------------------------------------------------------------------------------------------------
- */
-
 static void *work(void *argument) {
     kst_worker *worker = argument;
     kst_pool *pool = worker->pool;
@@ -183,10 +179,6 @@ void kst_pool_destroy(kst_pool *pool) {
     free(pool->workers);
     free(pool);
 }
-
-/* ---- runs
- * ----------------------------------------------------------------------------------------------------------
- */
 
 static kst_status begin(kst_pool *pool, kst_walk *walk, const kst_cmd *cmds, int32_t n,
                         const kst_step *step, int64_t *nanoseconds) {

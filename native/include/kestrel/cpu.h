@@ -5,20 +5,22 @@
 
 #include "abi.h"
 
-/* ---- pool: worker threads that walk a program together
- * ---------------------------------------------------------- The caller is worker 0: it computes
- * inside kst_run_continue. The other threads start with the first run, sleep between runs, and
- * start anew in a child after fork. Which thread does which share of a command is open: one that
- * the system holds up, or a caller who stays away, is helped by the others. One run at a time;
- * callers take turns by a lock of their own. */
+/* Pool: worker threads that walk a program together.
+ *
+ * The caller is worker 0: it computes inside kst_run_continue. The other threads start with the
+ * first run, sleep between runs, and start anew in a child after fork. Which thread does which
+ * share of a command is open: one that the system holds up, or a caller who stays away, is helped
+ * by the others. One run at a time; callers take turns by a lock of their own. */
 typedef struct kst_pool kst_pool;
 
 #define KST_MAX_THREADS 256
 
-kst_pool *kst_pool_create(
-    int threads); /* threads in 1..KST_MAX_THREADS; NULL: out of memory or out of range */
-void kst_pool_destroy(
-    kst_pool *pool); /* cancels a run in progress; no thread survives; NULL is allowed */
+/* threads in 1..KST_MAX_THREADS. NULL: out of memory or out of range. */
+kst_pool *kst_pool_create(int threads);
+
+/* Cancels a run in progress; no thread survives. NULL is allowed. */
+void kst_pool_destroy(kst_pool *pool);
+
 int kst_pool_threads(const kst_pool *pool);
 
 /* Begins a run and returns at once. cmds and step must stay as they are until kst_run_continue
@@ -27,7 +29,7 @@ int kst_pool_threads(const kst_pool *pool);
 kst_status kst_run_start(kst_pool *pool, const kst_cmd *cmds, int32_t n, const kst_step *step);
 
 /* The same by the profiling interpreter: nanoseconds[n][threads][2] receives begin and end
- * (monotonic clock) of each command on each thread. */
+ * (monotonic clock) of each share of each command. */
 kst_status kst_run_start_profiled(kst_pool *pool, const kst_cmd *cmds, int32_t n,
                                   const kst_step *step, int64_t *nanoseconds);
 
@@ -40,51 +42,41 @@ kst_status kst_run_continue(kst_pool *pool, double seconds);
  * kst_run_continue until it returns something else than KST_AGAIN. Without a run: nothing. */
 void kst_run_cancel(kst_pool *pool);
 
-/* What the library was compiled with: kestrel._ops compares both with its own headers when it is
- * imported. */
-int kst_abi_version(void);
-size_t kst_cmd_size(void);
-
-/* ---- instruction sets: 0 is scalar; a later one of the same architecture is the wider one
- * ------------------------- */
-int kst_isa_count(void);           /* all that this source knows, of every architecture */
+/* Instruction sets: 0 is scalar; a later one of the same architecture is the wider one. */
+int kst_isa_count(void); /* all that this source knows, of every architecture */
 const char *kst_isa_name(int isa); /* "scalar", "avx2", "avx512", "neon" */
 int kst_isa_compiled(int isa);     /* in this build */
-int kst_isa_supported(
-    int isa); /* compiled, and both the processor and the operating system allow it */
-const char *kst_isa_missing(
-    int isa); /* why not, for a message ("the processor lacks avx512bw"); "" if supported */
+int kst_isa_supported(int isa);    /* compiled, and processor and operating system allow it */
+
+/* Why not, for a message: "the processor lacks avx512bw"; "" if supported. Valid until this
+ * thread's next call. */
+const char *kst_isa_missing(int isa);
+
 int kst_isa_best(void);
 
 /* The kernel of an operation at most at isa_ceiling: scalar first, then what overlays it. dtype: of
  * the weight (embed, linear) or of the cache (kv_write, attention); ignored by the other
  * operations. One linear kernel takes any mixture of F32, F16 and BF16 weights. variant, if not
- * NULL, receives the name of the instruction set that was chosen. NULL: no such kernel (unsupported
- * dtype). */
+ * NULL, receives the name of the instruction set that was chosen. NULL: no such kernel. */
 kst_kernel *kst_kernel_for(int isa_ceiling, int op, int dtype, const char **variant);
 
-/* ---- machine facts (cgroup quotas are read in Python)
- * -------------------------------------------------------------- */
-int kst_affinity_cpus(void); /* processors this process may run on */
-int kst_performance_cpus(
-    void); /* macOS: hw.perflevel0.logicalcpu; 0 where cores are not told apart */
+/* Machine facts (cgroup quotas are read in Python). */
+int kst_affinity_cpus(void);    /* processors this process may run on */
+int kst_performance_cpus(void); /* macOS: hw.perflevel0.logicalcpu; 0 if cores are all alike */
 
-/* ---- sampling over one row of logits
- * ---------------------------------------------------------------------------- */
-/* The k largest logits in descending order, equal ones by lower id; NaN is left out. Returns how
- * many (<= k, <= n). */
+/* The k largest of a row of logits in descending order, equal ones by lower id; NaN is left out.
+ * Returns how many (<= k, <= n). */
 int32_t kst_top_candidates(const float *logits, int64_t n, int32_t k, int32_t *ids, float *values);
 
 /* log(sum(exp(logits))), the same bits on every instruction set. -inf for n = 0; NaN or inf if the
  * row holds such. */
 double kst_log_sum_exp(const float *logits, int64_t n);
 
-/* ---- the vector vocabulary (native/cpu/simd/vec.h), lane by lane, for tests
- * ---------------------------------------- */
-const char *kst_simd_name(int index); /* NULL past the last */
-/* Computes 16 lanes of `name` on 16-lane inputs a, b, c (float or raw bits, see simd_test.c) into
- * out[16] floats. Returns 0, or -1 if the name or the instruction set is not there. */
+/* The vector vocabulary (native/cpu/simd/vec.h) lane by lane, for tests. Computes `name` on 16
+ * lanes of a, b, c (floats or raw bits, see simd_test.c) into out[16] floats. Returns 0, or -1 if
+ * the name or the instruction set is not there. */
 int kst_simd_test(int isa, const char *name, const void *a, const void *b, const void *c,
                   void *out);
+const char *kst_simd_name(int index); /* NULL past the last */
 
 #endif
