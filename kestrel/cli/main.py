@@ -90,7 +90,7 @@ def _refuse_mistyped(args, commands) -> None:
     if near:
         what = f"{args.prompt!r} is no command: did you mean {near[0]!r}?"
         if near[0] == args.prompt:
-            what = f"a command has to be the first argument, found {args.prompt!r} behind an option;"
+            what = f"a command has to be the first argument, found {args.prompt!r} later;"
         args.parser.error(f"{what} For a prompt: kestrel generate -- {args.prompt}")
     if os.path.exists(os.path.join(args.prompt, "config.json")):
         args.parser.error(f"{args.prompt} is a model's folder: name it with --model {args.prompt}")

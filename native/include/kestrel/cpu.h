@@ -60,6 +60,10 @@ int kst_isa_best(void);
  * NULL, receives the name of the instruction set that was chosen. NULL: no such kernel. */
 kst_kernel *kst_kernel_for(int isa_ceiling, int op, int dtype, const char **variant);
 
+/* What the kernels were compiled with: compared with the extension's own when it is imported. */
+int kst_abi_version(void);
+size_t kst_cmd_size(void);
+
 /* Machine facts (cgroup quotas are read in Python). */
 int kst_affinity_cpus(void);    /* processors this process may run on */
 int kst_performance_cpus(void); /* macOS: hw.perflevel0.logicalcpu; 0 if cores are all alike */
