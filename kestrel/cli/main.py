@@ -159,9 +159,10 @@ def _classify(error: BaseException) -> tuple[int, str]:
 
 def _is_wrong_path(error: OSError) -> bool:
     """Whether the path that was given is the reason, not what the system allows."""
-    return error.errno in (
-        errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP,
-    )  # fmt: skip
+    # The class too: safetensors raises FileNotFoundError without an errno.
+    return isinstance(error, (FileNotFoundError, IsADirectoryError, NotADirectoryError)) or (
+        error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
+    )
 
 
 def _describe(error: OSError) -> str:

@@ -120,7 +120,8 @@ def test_weights_stay_shared_pages_of_the_file(loaded):
     size = (loaded.folder / "model.safetensors").stat().st_size
     for mapping in mappings:
         kilobytes = dict(re.findall(r"^(\w+): +(\d+) kB", mapping, re.M))
-        assert int(kilobytes["Private_Dirty"]) == 0 and int(kilobytes["Anonymous"]) == 0
+        # Not Private_Dirty: a file that was just written has dirty pages in the page cache.
+        assert int(kilobytes["Anonymous"]) == 0
         assert int(kilobytes["Rss"]) * 1024 <= size + 65536
 
 

@@ -60,7 +60,9 @@ except KeyboardInterrupt:
     print("interrupted", took, count)
 
 assert session.tokens == ids[:20]
-assert model.pool.num_blocks - model.pool.available == 2
+# Positions 16 to 19 lie in a block of their own, or in one that a later step filled and published:
+# that one was given back, and the four are computed again.
+assert model.pool.num_blocks - model.pool.available in (1, 2)
 rows = [session.prefill(ids[20:30]).tobytes()]
 assert rows[0] == expected[0]
 assert alone(model, ids[:30]) == expected
