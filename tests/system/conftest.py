@@ -1,4 +1,4 @@
-"""Distributions, each built once for all tests that look at them; builds.py says how."""
+"""Distributions, each built once for all tests that look at them; and a chat template."""
 
 import shutil
 import sys
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from system.builds import copy_tree, execute, make_venv, pip_install
+from system.chats import TEMPLATE
 
 BUILD_TOOLS = ("setuptools", "Cython", "build_manpages", "build")
 
@@ -46,3 +47,11 @@ def installed(wheel, tmp_path_factory) -> Path:
     python = make_venv(tmp_path_factory.mktemp("installed") / "venv")
     pip_install(python, wheel, cwd=wheel.parent)
     return python
+
+
+@pytest.fixture
+def template(tmp_path):
+    """A file with a chat template: the demo model has none of its own."""
+    path = tmp_path / "template.jinja"
+    path.write_text(TEMPLATE)
+    return path

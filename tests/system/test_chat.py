@@ -1,166 +1,16 @@
-"""``kestrel chat`` on a real terminal and in a pipe: history, interrupts, commands, limits."""
+"""``kestrel chat`` in a pipe: history, commands, limits, and the conversation behind it."""
 
-import fcntl
 import json
 import os
-import pty
-import select
-import termios
-import time
 
-import pytest
 from checkpoints import tiny_llama_config, tiny_llama_tensors, write_checkpoint
-from system.command_line import run, start
+from system.chats import SHORT, STRICT, TEMPLATE, talk
+from system.command_line import run
 
 import kestrel
 from kestrel.cli.conversation import Conversation
 from kestrel.sampling.params import SamplingParams
 from kestrel.text.chat_template import encode_chat
-
-TEMPLATE = (
-    "{% for message in messages %}<{{ message.role }}>\n{{ message.content }}\n{% endfor %}"
-    "{% if add_generation_prompt %}<assistant>\n{% endif %}"
-)
-STRICT = (
-    "{% for message in messages %}{% if message.content == 'never' %}"
-    "{{ raise_exception('never is not allowed') }}{% endif %}{% endfor %}" + TEMPLATE
-)
-SHORT = ("--max-tokens", "12", "--seed", "5")
-LONG = ("--max-tokens", "900", "--ignore-eos", "--seed", "5")
-
-
-@pytest.fixture
-def template(tmp_path):
-    """A file with a chat template: the demo model has none of its own."""
-    path = tmp_path / "template.jinja"
-    path.write_text(TEMPLATE)
-    return path
-
-
-class Terminal:
-    """A chat on a terminal of its own: what is typed, what is shown."""
-
-    def __init__(self, *arguments: object) -> None:
-        self._controller, terminal = pty.openpty()
-
-        def take_terminal() -> None:  # so that Ctrl-C typed there becomes a signal
-            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
-
-        self.process = start(
-            "chat", *arguments, stdin=terminal, stdout=terminal, stderr=terminal,
-            start_new_session=True, preexec_fn=take_terminal, environment={"TERM": "dumb"},
-        )  # fmt: skip
-        os.close(terminal)
-        self.shown = ""
-        self._seen = 0
-
-    def type(self, text: str) -> None:
-        os.write(self._controller, text.encode())
-
-    def wait_for(self, text: str, more: int = 0) -> str:
-        """Read until ``text`` and ``more`` characters behind it are shown; all up to there."""
-        deadline = time.monotonic() + 120
-        while True:
-            at = self.shown.find(text, self._seen)
-            if at >= 0 and len(self.shown) >= at + len(text) + more:
-                found = self.shown[self._seen : at + len(text) + more]
-                self._seen = at + len(text)
-                return found
-            assert time.monotonic() < deadline, f"no {text!r} in {self.shown!r}"
-            if select.select([self._controller], [], [], 1)[0]:
-                data = os.read(self._controller, 65536)
-                self.shown += data.decode(errors="replace").replace("\r\n", "\n")
-
-    def end(self) -> int:
-        """The exit status, once the program has ended."""
-        try:
-            while os.read(self._controller, 65536):
-                pass
-        except OSError:  # Linux: the other side was closed
-            pass
-        os.close(self._controller)
-        return self.process.wait(timeout=60)
-
-
-@pytest.fixture
-def terminal(template):
-    opened = []
-
-    def open_chat(*arguments: object) -> Terminal:
-        opened.append(Terminal("--chat-template", template, *arguments))
-        opened[-1].wait_for("Ctrl-D ends")
-        opened[-1].wait_for("> ")
-        return opened[-1]
-
-    yield open_chat
-    for chat in opened:
-        if chat.process.poll() is None:
-            chat.process.kill()
-            chat.process.wait()
-
-
-def talk(template, *lines: str, arguments=SHORT, status: int = 0) -> tuple[list[str], str]:
-    """A chat through a pipe: the lines that it wrote, and standard error."""
-    text = "".join(line + "\n" for line in lines)
-    out, err = run(
-        "chat", "--chat-template", template, *arguments, stdin=text.encode(), status=status
-    )
-    return out.splitlines(), err
-
-
-# -- on a terminal -----------------------------------------------------------------------------
-
-
-def test_ctrl_c_stops_the_answer_and_not_the_program(terminal, tmp_path):
-    chat = terminal(*LONG)
-    chat.type("Tell me a story\n")
-    chat.wait_for("Tell me a story\n", more=40)
-    chat.type("\x03")
-    chat.wait_for("stopped; what was written stays in the conversation")
-    chat.wait_for("> ")
-    path = tmp_path / "saved.json"
-    chat.type(f"/save {path}\n")
-    chat.wait_for("2 messages written")
-    user, answer = json.loads(path.read_text())
-    assert user == {"role": "user", "content": "Tell me a story"}
-    assert answer["role"] == "assistant" and len(answer["content"]) >= 40
-    # What is kept is what was shown, up to the ^C that the terminal shows.
-    shown = chat.shown.split("Tell me a story\n")[1].split("^C")[0]
-    assert shown.startswith(answer["content"][:40])
-    chat.type("And then?\n")
-    chat.wait_for("And then?\n", more=20)
-    chat.type("\x03")
-    chat.wait_for("stopped")
-    chat.wait_for("> ")
-    chat.type("\x04")
-    assert chat.end() == 0
-
-
-def test_ctrl_c_at_the_prompt_says_how_to_end(terminal):
-    chat = terminal(*SHORT)
-    chat.type("half a line\x03")
-    chat.wait_for("Ctrl-D or /quit ends")
-    chat.wait_for("> ")
-    chat.type("/quit\n")
-    assert chat.end() == 0
-
-
-def test_lines_can_be_edited(terminal, tmp_path):
-    pytest.importorskip("readline")
-    path = tmp_path / "saved.json"
-    chat = terminal(*SHORT)
-    chat.type("Helo\x1b[D\x1b[Dl\n")  # twice the left arrow
-    chat.wait_for("ended by length")
-    chat.wait_for("> ")
-    chat.type("a second line\x01The \n")  # Ctrl-A: to the beginning of the line
-    chat.wait_for("ended by length")
-    chat.type(f"/save {path}\n")
-    chat.wait_for("4 messages written")
-    contents = [message["content"] for message in json.loads(path.read_text())]
-    assert contents[::2] == ["Hello", "The a second line"]
-
-
-# -- through a pipe ----------------------------------------------------------------------------
 
 
 def test_a_turn_computes_only_what_is_new(template):
