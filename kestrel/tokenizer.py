@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kestrel.errors import RequestError, TokenizerError
 from kestrel.integers import integer, token_ids
+from kestrel.text import library
+from kestrel.text.control_words import ControlWords, Span, is_control_word
 from kestrel.text.incremental import IncrementalDecoder
 from kestrel.text.parts import flatten, kinds, state
 from kestrel.text.tokenizer_files import TokenizerFiles, read_tokenizer_files
@@ -50,7 +51,10 @@ class Tokenizer:
         self.special_tokens = frozenset(text for text, special in self._added.values() if special)
         self.named_tokens = files.named_tokens
         self.chat_templates = files.chat_templates
-        self.warnings = [*files.warnings, *self._without_dropout(), *self._doubts(files.adds)]
+        self.warnings = [*files.warnings, *self._without_dropout()]
+        with library.errors(self._path, "cannot encode an empty text"):
+            around = self._backend.encode("").ids
+        self.warnings += files.doubts(self.token_id, around)
         self._without_text: dict[int, tuple[int, ...]] = {}
 
     @classmethod
@@ -62,45 +66,56 @@ class Tokenizer:
         files = read_tokenizer_files(Path(folder))
         from tokenizers import Tokenizer as Backend  # takes long to import, so only here
 
-        with _library(files.path, "cannot be read as a tokenizer"):
+        with library.errors(files.path, "cannot be read as a tokenizer"):
             backend = Backend.from_buffer(files.tokenizer_json)
         return cls(Path(folder), backend, files)
 
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+    def encode(
+        self, text: str, add_special_tokens: bool = True, *, plain_content: bool = False
+    ) -> list[int]:
         """Token ids of a text.
 
         Args:
-            text: control words in it, such as ``</s>``, become their tokens.
+            text: control words in it, such as ``</s>``, become their tokens, as in the reference.
             add_special_tokens: put BOS in front, or whatever the tokenizer's own post-processor
                 says. Text from a chat template has its special tokens already: False.
+            plain_content: control words in the text are text like any other; see
+                ``kestrel.text.control_words`` for which those are.
 
         Warns (UserWarning) when two BOS stand in front, and when characters are lost because the
         vocabulary has nothing for them. Raises RequestError when ``text`` is no str or has half a
         surrogate pair, TokenizerError when the library fails.
         """
         self._check_text(text)
-        with _library(self._path, "cannot encode the prompt"):
-            ids = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        with library.errors(self._path, "cannot encode the prompt"):
+            ids = library.encode(self._backend_for(plain_content), text, add_special_tokens)
         bos = self.bos_id
         if bos is not None and ids[:2] == [bos, bos]:
+            where = "the text has both"
+            if add_special_tokens:
+                where = (
+                    "the text has one and the tokenizer adds one: leave it out of the text, or "
+                    "encode without special ones"
+                )
             warnings.warn(
-                f"the prompt begins with two {self.token(bos)!r} (id {bos}): the text has one and "
-                "the tokenizer adds one: leave it out of the text, or encode without special ones",
-                stacklevel=2,
+                f"the prompt begins with two {self.token(bos)!r} (id {bos}): {where}", stacklevel=2
             )
         return ids
 
-    def encode_plain(self, text: str) -> list[int]:
-        """Token ids of a text in which control words are text like any other; nothing is added."""
+    def encode_with_spans(
+        self, text: str, add_special_tokens: bool = True, *, plain_content: bool = False
+    ) -> list[tuple[int, Span | None]]:
+        """The ids of ``encode``, each with the part of the text, in characters, that it stands for.
+
+        None with those that the post-processor adds. Raises as ``encode``, warns of nothing.
+        """
         self._check_text(text)
-        backend = self._backend
-        with _library(self._path, "cannot encode the text"):
-            if backend.normalizer is not None:
-                text = backend.normalizer.normalize_str(text)
-            words = [text]
-            if backend.pre_tokenizer is not None:
-                words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
-            return [token.id for word in words for token in backend.model.tokenize(word)]
+        with library.errors(self._path, "cannot encode the prompt"):
+            encoding = library.encode_with_offsets(
+                self._backend_for(plain_content), text, add_special_tokens
+            )
+        spans = zip(encoding.ids, encoding.offsets, encoding.special_tokens_mask)
+        return [(token_id, None if added else span) for token_id, span, added in spans]
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         """The text of a whole list of ids, as the library decodes it; ids without text have none.
@@ -111,7 +126,7 @@ class Tokenizer:
         listed = token_ids(ids)
         if listed and not (0 <= min(listed) and max(listed) < _ID_LIMIT):
             _check_id(next(each for each in listed if not 0 <= each < _ID_LIMIT))
-        with _library(self._path, "cannot decode"):
+        with library.errors(self._path, "cannot decode"):
             return self._backend.decode(listed, skip_special_tokens=skip_special_tokens)
 
     def token(self, token_id: int) -> str | None:
@@ -156,10 +171,20 @@ class Tokenizer:
             return {}
         return {token_id: f"tokenizer_config.json eos_token {self.named_tokens['eos_token']!r}"}
 
+    def is_control(self, token_id: int) -> bool:
+        """Whether it is the token of a control word."""
+        text, _ = self._added.get(token_id, ("", False))
+        return is_control_word(text)
+
     @property
     def added_tokens(self) -> list[str]:
         """Texts of all added tokens, special or not: what ``encode`` finds in a text as a whole."""
         return [text for text, _ in self._added.values()]
+
+    @cached_property
+    def control_words(self) -> ControlWords:
+        """Texts of the added tokens that steer a model, to be marked in messages."""
+        return ControlWords(self.added_tokens)
 
     @cached_property
     def decoder_steps(self) -> list[dict[str, Any]] | None:
@@ -230,24 +255,12 @@ class Tokenizer:
         token = self.named_tokens.get(name)
         return None if token is None else self.token_id(token)
 
-    def _doubts(self, adds: dict[str, bool]) -> list[str]:
-        doubts = [
-            f"tokenizer_config.json: {name} {token!r} is no token of tokenizer.json: not used"
-            for name, token in self.named_tokens.items()
-            if self.token_id(token) is None
-        ]
-        with _library(self._path, "cannot encode an empty text"):
-            around = self._backend.encode("").ids
-        for flag, wanted in adds.items():
-            token_id = self._named_id(flag.removeprefix("add_"))
-            found = token_id in around
-            if token_id is not None and wanted != found:
-                doubts.append(
-                    f"tokenizer_config.json: {flag} is {str(wanted).lower()}, the post-processor "
-                    f"of tokenizer.json adds {'one' if found else 'none'}: the post-processor "
-                    "decides here, the flag in transformers"
-                )
-        return doubts
+    def _backend_for(self, plain_content: bool) -> Backend:
+        return self._plain_backend if plain_content else self._backend
+
+    @cached_property
+    def _plain_backend(self) -> Backend:
+        return library.without_control_words(self._backend)
 
     def _check_text(self, text: object) -> None:
         if not isinstance(text, str):
@@ -283,15 +296,3 @@ class Tokenizer:
 
 def _check_id(token_id: object) -> int:
     return integer(token_id, "token id", 0, _ID_LIMIT - 1)
-
-
-@contextmanager
-def _library(path: Path, what: str) -> Iterator[None]:
-    """Whatever the library raises becomes a TokenizerError; Ctrl-C stays what it is."""
-    try:
-        yield
-    except BaseException as error:
-        # A panic in Rust derives from BaseException alone, and its class cannot be imported.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise TokenizerError(f"{path}: {what}: {error}", path) from error

@@ -7,25 +7,26 @@ as there; ``plain_content`` encodes them as the text they are.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kestrel.errors import RequestError, TokenizerError
+from kestrel.text.control_words import Span
+from kestrel.text.prompt_tokens import Origin, PromptToken, describe
 
 if TYPE_CHECKING:
     from kestrel.tokenizer import Tokenizer
 
-__all__ = ["choose_template", "encode_chat", "render"]
+__all__ = ["Messages", "choose_template", "encode_chat", "explain_chat", "render"]
 
-# Private-use characters that stand around control words of a message while it is rendered.
-_BEGIN, _END = "\U000f0000", "\U000f0001"
+Messages = Sequence[Mapping[str, Any]]
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 def render(
     template: str,
-    messages: Sequence[Mapping[str, Any]],
+    messages: Messages,
     add_generation_prompt: bool = True,
     tools: Sequence[Mapping[str, Any]] | None = None,
     **extra: Any,
@@ -82,7 +83,7 @@ def choose_template(tokenizer: Tokenizer, name: str | None = None, *, tools: boo
 
 def encode_chat(
     tokenizer: Tokenizer,
-    messages: Sequence[Mapping[str, Any]],
+    messages: Messages,
     *,
     template: str | None = None,
     add_generation_prompt: bool = True,
@@ -94,24 +95,76 @@ def encode_chat(
 
     Args:
         template: Jinja source; by default the model's own.
-        plain_content: control words in messages, tools and ``extra`` (``<|im_end|>`` and its like,
-            all added tokens but blanks) are encoded as ordinary text, so that only the template
-            itself writes control tokens. Only whole control words: a template that joins strings
-            of the messages into one must check them itself.
+        plain_content: control words in messages, tools and ``extra`` are encoded as ordinary text,
+            so that only the template itself writes control tokens: the ids of transformers'
+            ``sanitize_control_tokens``, for every added token but blanks. Only whole words: a
+            template that joins strings of the messages into one must check them itself, and one
+            that looks for blanks beside a word (Qwen3's, beside ``</think>``) may find none.
 
     Raises what ``render``, ``choose_template`` and ``Tokenizer.encode`` raise.
     """
-    source = template or choose_template(tokenizer, tools=tools is not None)
+    source = choose_template(tokenizer, tools=tools is not None) if template is None else template
+    chat = _Chat(source, messages, add_generation_prompt, tools, extra)
     if plain_content:
-        words = [word for word in tokenizer.added_tokens if not word.isspace()]
-        words.sort(key=len, reverse=True)  # a word goes before those it contains
-        pattern = re.compile("|".join(map(re.escape, words)) or "(?!)")
-        messages, tools, extra = (_mark(part, pattern) for part in (messages, tools, extra))
-    variables = {**tokenizer.named_tokens, **extra}
-    text = render(source, messages, add_generation_prompt, tools, **variables)
+        return _encode_marked(tokenizer, chat.render(tokenizer, marked=True))
+    return tokenizer.encode(chat.render(tokenizer), add_special_tokens=False)
+
+
+def explain_chat(
+    tokenizer: Tokenizer,
+    messages: Messages,
+    *,
+    template: str | None = None,
+    add_generation_prompt: bool = True,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    plain_content: bool = False,
+    **extra: Any,
+) -> list[PromptToken]:
+    """The tokens of ``encode_chat``, and which of them came from control words in the messages.
+
+    Arguments and errors are those of ``encode_chat``.
+    """
+    source = choose_template(tokenizer, tools=tools is not None) if template is None else template
+    chat = _Chat(source, messages, add_generation_prompt, tools, extra)
     if plain_content:
-        return _encode_marked(tokenizer, text, pattern)
-    return tokenizer.encode(text, add_special_tokens=False)
+        ids = _encode_marked(tokenizer, chat.render(tokenizer, marked=True))
+        return [describe(tokenizer, token_id, Origin.TEMPLATE) for token_id in ids]
+    text = chat.render(tokenizer)
+    try:
+        marked = chat.render(tokenizer, marked=True)
+    except RequestError:  # the template took offence at the marks alone
+        content = None
+    else:
+        content = tokenizer.control_words.spans_of_content(marked, text)
+    places = None if content is None else {i for start, end in content for i in range(start, end)}
+    spans = tokenizer.encode_with_spans(text, add_special_tokens=False)
+    return [describe(tokenizer, each, _origin(span, places)) for each, span in spans]
+
+
+def _origin(span: Span, places_of_content: set[int] | None) -> Origin:
+    """Of a control token that stands for ``span``."""
+    if places_of_content is None:
+        return Origin.CONTROL
+    within = not places_of_content.isdisjoint(range(*span))
+    return Origin.CONTENT if within else Origin.TEMPLATE
+
+
+@dataclass(frozen=True)
+class _Chat:
+    """All that a template is given."""
+
+    source: str
+    messages: Messages
+    add_generation_prompt: bool
+    tools: Sequence[Mapping[str, Any]] | None
+    extra: Mapping[str, Any]
+
+    def render(self, tokenizer: Tokenizer, marked: bool = False) -> str:
+        messages, tools, extra = self.messages, self.tools, self.extra
+        if marked:
+            messages, tools, extra = map(tokenizer.control_words.mark, (messages, tools, extra))
+        variables = {**tokenizer.named_tokens, **extra}
+        return render(self.source, messages, self.add_generation_prompt, tools, **variables)
 
 
 def _compile(source: str) -> Any:
@@ -160,28 +213,14 @@ def _plain(value: Any, where: str) -> Any:
     raise RequestError(f"{where}: expected what JSON can hold, found {type(value).__name__}")
 
 
-def _mark(value: Any, pattern: re.Pattern[str]) -> Any:
-    if isinstance(value, str):
-        # Marks that are there already could make a control word look like text, or the reverse.
-        value = value.replace(_BEGIN, "").replace(_END, "")
-        return pattern.sub(rf"{_BEGIN}\g<0>{_END}", value)
-    if isinstance(value, Mapping):
-        return {key: _mark(item, pattern) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_mark(item, pattern) for item in value]
-    return value
+def _encode_marked(tokenizer: Tokenizer, rendered: str) -> list[int]:
+    """Ids of a text in which the control words to be encoded as text are marked.
 
-
-def _encode_marked(tokenizer: Tokenizer, text: str, pattern: re.Pattern[str]) -> list[int]:
-    """Ids of a rendered text, marked control words as text; as transformers' encode_marked_chat."""
-    # A template may cut a string between the marks: a lone mark still separates what is around it.
-    marked = re.compile(f"{_BEGIN}({pattern.pattern}){_END}|[{_BEGIN}{_END}]")
-    pieces = marked.split(text)
-    ids = tokenizer.encode(pieces[0] or "", add_special_tokens=False)
-    for index, piece in enumerate(pieces[1:], 1):
-        if not piece:
-            continue
-        is_text = index % 2 == 1
+    As transformers' ``encode_marked_chat`` (5.24, utils/chat_template_utils.py).
+    """
+    (first, _), *others = tokenizer.control_words.split(rendered)
+    ids = tokenizer.encode(first, add_special_tokens=False)
+    for piece, is_text in others:
         piece_ids = _encode_inside(tokenizer, piece, is_text)
         if is_text and tokenizer.token_id(piece) in piece_ids:
             raise RequestError(
@@ -195,11 +234,9 @@ def _encode_marked(tokenizer: Tokenizer, text: str, pattern: re.Pattern[str]) ->
 def _encode_inside(tokenizer: Tokenizer, piece: str, is_text: bool) -> list[int]:
     """Ids of a piece from within a text: without the blank that SentencePiece puts in front."""
 
-    def encode(text: str) -> list[int]:
-        if is_text:
-            return tokenizer.encode_plain(text)
-        return tokenizer.encode(text, add_special_tokens=False)
+    def encode(text: str, plain_content: bool = is_text) -> list[int]:
+        return tokenizer.encode(text, add_special_tokens=False, plain_content=plain_content)
 
-    newline = tokenizer.encode("\n", add_special_tokens=False)
+    newline = encode("\n", plain_content=False)
     ids = encode("\n" + piece)
     return ids[len(newline) :] if ids[: len(newline)] == newline else encode(piece)

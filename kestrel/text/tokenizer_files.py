@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +45,30 @@ class TokenizerFiles:
     adds: dict[str, bool]
     chat_templates: dict[str, str]
     warnings: list[str]
+
+    def doubts(self, id_of: Callable[[str], int | None], around: list[int]) -> list[str]:
+        """Sentences about what tokenizer_config.json says and tokenizer.json does not do.
+
+        Args:
+            id_of: the id of a token; None where there is none.
+            around: the ids that the post-processor of tokenizer.json puts around a prompt.
+        """
+        doubts = [
+            f"tokenizer_config.json: {name} {token!r} is no token of tokenizer.json: not used"
+            for name, token in self.named_tokens.items()
+            if id_of(token) is None
+        ]
+        for flag, wanted in self.adds.items():
+            token = self.named_tokens.get(flag.removeprefix("add_"))
+            token_id = None if token is None else id_of(token)
+            found = token_id in around
+            if token_id is not None and wanted != found:
+                doubts.append(
+                    f"tokenizer_config.json: {flag} is {str(wanted).lower()}, the post-processor "
+                    f"of tokenizer.json adds {'one' if found else 'none'}: the post-processor "
+                    "decides here, the flag in transformers"
+                )
+        return doubts
 
 
 def read_tokenizer_files(folder: Path) -> TokenizerFiles:

@@ -5,7 +5,7 @@ import json
 import shutil
 
 import pytest
-from unit.tokenizer_readme import lists
+from unit.tokenizer_readme import lists, opened
 
 from kestrel.errors import RequestError, TokenizerError
 from kestrel.text.chat_template import choose_template, encode_chat, render
@@ -17,12 +17,12 @@ SMOL = "SmolLM2-135M-Instruct"
 
 @pytest.fixture(scope="module")
 def smol(shared_models) -> Tokenizer:
-    return Tokenizer.from_folder(shared_models / SMOL)
+    return opened(shared_models / SMOL)
 
 
 @pytest.fixture(scope="module")
 def qwen(shared_models) -> Tokenizer:
-    return Tokenizer.from_folder(shared_models / "tokenizer-qwen3")
+    return opened(shared_models / "tokenizer-qwen3")
 
 
 def messages_of(prompt: str) -> list[dict[str, str]]:

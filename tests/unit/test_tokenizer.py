@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from unit.tokenizer_readme import FOLDERS, lists
+from unit.tokenizer_readme import FOLDERS, lists, opened
 
 from kestrel.errors import CheckpointError, RequestError, TokenizerError
 from kestrel.tokenizer import Tokenizer
@@ -34,7 +34,7 @@ def edit(path: Path, **changes: object) -> None:
 @pytest.mark.parametrize("name", FOLDERS)
 def test_expected_ids_of_the_readmes(shared_models, name):
     folder = shared_models / name
-    tokenizer = Tokenizer.from_folder(folder)
+    tokenizer = opened(folder)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # one text begins with "<s>"
         for entry in lists(folder, "ids_without_special"):
@@ -59,7 +59,7 @@ def test_demo_model_without_the_shared_folder(demo):
 
 def test_first_space(shared_models):
     # S24: ids of the tokenizers library for stories260K and Mistral (U+2581 is a blank there).
-    tokenizer = Tokenizer.from_folder(shared_models / "stories260K")
+    tokenizer = opened(shared_models / "stories260K")
     for text, tokens in (
         ("x", ["<s>", "\u2581", "x"]),
         (" x", ["<s>", "\u2581", "\u2581", "x"]),
@@ -74,6 +74,8 @@ def test_two_bos_warn(demo):
     # S22: the text has one, and a raw prompt gets one more, as the reference does.
     with pytest.warns(UserWarning, match=r"begins with two '<\|bos\|>' \(id 0\)"):
         assert demo.encode("<|bos|>Once") == [0, 0, 3895]
+    with pytest.warns(UserWarning, match="the text has both$"):
+        assert demo.encode("<|bos|>" * 2, add_special_tokens=False) == [0, 0]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert demo.encode("<|bos|>Once", add_special_tokens=False) == [0, 3895]
@@ -81,8 +83,9 @@ def test_two_bos_warn(demo):
 
 
 def test_control_words_as_plain_text(demo):
-    ids = demo.encode_plain("<|eos|>")
+    ids = demo.encode("<|eos|>", add_special_tokens=False, plain_content=True)
     assert 1 not in ids and demo.decode(ids) == "<|eos|>"
+    assert demo.encode("<|eos|>", plain_content=True) == [0, *ids]  # BOS is not from the text
     assert demo.encode("<|eos|>", add_special_tokens=False) == [1]
 
 
@@ -91,7 +94,7 @@ def test_texts_that_are_none(demo, text):
     with pytest.raises(RequestError, match="^prompt: expected"):
         demo.encode(text)
     with pytest.raises(RequestError, match="^prompt: expected"):
-        demo.encode_plain(text)
+        demo.encode(text, plain_content=True)
 
 
 @pytest.mark.parametrize("token_id", [-1, 2**32, "3", 1.5, None])
@@ -111,7 +114,7 @@ def test_ids_without_text(demo):
 
 def test_token_text(demo, shared_models):
     assert [demo.token_text(i) for i in (0, 3895, 562)] == ["<|bos|>", "Once", " upon"]
-    llama = Tokenizer.from_folder(shared_models / "tokenizer-mistral-v0.1")
+    llama = opened(shared_models / "tokenizer-mistral-v0.1")
     assert llama.token_text(llama.token_id("\u2581Hello")) == " Hello"
     assert llama.token_text(llama.token_id("<0xE2>")) == "\ufffd"
 

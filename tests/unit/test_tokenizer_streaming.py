@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from unit.tokenizer_readme import FOLDERS, lists
+from unit.tokenizer_readme import FOLDERS, lists, opened
 
 from kestrel.errors import TokenizerError
 from kestrel.text.incremental import IncrementalDecoder
@@ -61,7 +61,7 @@ class RandomIds:
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_random_sequences_join_to_the_whole(shared_models, name):
-    tokenizer = Tokenizer.from_folder(shared_models / name)
+    tokenizer = opened(shared_models / name)
     random_ids = RandomIds(tokenizer, name)
     for count in range(SEQUENCES):
         ids = random_ids()
@@ -86,7 +86,7 @@ def test_random_sequences_of_the_demo_model(demo_model):
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_texts_come_whole_and_without_broken_characters(shared_models, name):
-    tokenizer = Tokenizer.from_folder(shared_models / name)
+    tokenizer = opened(shared_models / name)
     for text in TEXTS:
         ids = tokenizer.encode(text)
         pieces, decoder = stream(tokenizer, ids)
@@ -97,7 +97,7 @@ def test_texts_come_whole_and_without_broken_characters(shared_models, name):
 
 @pytest.mark.parametrize("name", ["stories260K", "tales-5m", "SmolLM2-135M-Instruct"])
 def test_answers_of_the_readmes(shared_models, name):
-    tokenizer = Tokenizer.from_folder(shared_models / name)
+    tokenizer = opened(shared_models / name)
     for entry in lists(shared_models / name, "greedy_ids"):
         pieces, _ = stream(tokenizer, entry["greedy_ids"])
         assert "".join(pieces) == entry["greedy_text"]
@@ -105,7 +105,7 @@ def test_answers_of_the_readmes(shared_models, name):
 
 def test_an_answer_keeps_the_blank_that_joins_it_to_its_prompt(shared_models):
     # S24: the first blank is taken off once, at the very beginning, not off the answer.
-    tokenizer = Tokenizer.from_folder(shared_models / "tokenizer-mistral-v0.1")
+    tokenizer = opened(shared_models / "tokenizer-mistral-v0.1")
     prompt, whole = tokenizer.encode("Once upon"), tokenizer.encode("Once upon a time")
     assert whole[: len(prompt)] == prompt
     pieces, _ = stream(tokenizer, whole[len(prompt) :], prompt_ids=prompt)
@@ -151,7 +151,7 @@ def test_ended_early_and_invalid_are_told_apart(demo_model, data, text, ended_ea
 def test_byte_fallback_waits_for_the_end_of_a_run(
     shared_models, data, text, ended_early, invalid
 ):
-    tokenizer = Tokenizer.from_folder(shared_models / "stories260K")
+    tokenizer = opened(shared_models / "stories260K")
     ids = byte_tokens(tokenizer, data)
     pieces, decoder = stream(tokenizer, ids)
     assert pieces == [""] * len(ids) + [text] and tokenizer.decode(ids) == text

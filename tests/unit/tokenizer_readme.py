@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from pathlib import Path
+
+from kestrel.tokenizer import Tokenizer
 
 #: Folders with a tokenizer.json that the tests below may rely on.
 FOLDERS = (
@@ -17,6 +20,12 @@ FOLDERS = (
     "tokenizer-mistral-v0.1",
     "tokenizer-qwen3",
 )
+
+
+@lru_cache
+def opened(folder: Path) -> Tokenizer:
+    """The tokenizer of a folder, opened once for all tests: it does not change."""
+    return Tokenizer.from_folder(folder)
 
 
 def lists(folder: Path, key: str) -> list[dict[str, object]]:
