@@ -15,6 +15,8 @@ __all__ = [
     "DeviceError",
     "DtypeError",
     "HeaderError",
+    "HubError",
+    "HubUnavailableError",
     "KestrelError",
     "MissingTensorError",
     "NumericalError",
@@ -71,6 +73,14 @@ class DtypeError(CheckpointError, TypeError):
 
 class TokenizerError(CheckpointError, ValueError):
     """tokenizer.json, tokenizer_config.json or a chat template cannot be used."""
+
+
+class HubError(CheckpointError):
+    """A hub id cannot be turned into a folder: no such repository, revision, or usable weights."""
+
+
+class HubUnavailableError(HubError):
+    """The hub is needed and gives nothing: no network, offline flag, no access, no library."""
 
 
 class ConfigError(KestrelError, ValueError):

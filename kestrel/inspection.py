@@ -11,6 +11,7 @@ from kestrel.cache.paged_cache import KV_DTYPES, bytes_per_token
 from kestrel.checkpoint import Checkpoint
 from kestrel.errors import TokenizerError
 from kestrel.generation import GenerationSettings, read_generation
+from kestrel.hub import Snapshot
 from kestrel.models import family_for
 from kestrel.models.weights import bind
 from kestrel.tokenizer import Tokenizer
@@ -35,7 +36,9 @@ def inspect_folder(folder: str | os.PathLike[str], mmap: bool = True) -> dict[st
     family = family_for(checkpoint.config, file)
     config = family.parse(checkpoint.config, file)
     weights, notes = bind(checkpoint, config, family)
+    snapshot = Snapshot.of(checkpoint.folder)
     notes = [*checkpoint.notes, *config.notes, *notes]
+    notes = notes if snapshot is None else [*snapshot.notes(), *notes]
     try:
         tokenizer = Tokenizer.from_folder(checkpoint.folder)
     except TokenizerError as error:
@@ -45,6 +48,7 @@ def inspect_folder(folder: str | os.PathLike[str], mmap: bool = True) -> dict[st
     notes += generation.notes
     return {
         "folder": str(checkpoint.folder),
+        "hub": None if snapshot is None else _hub(snapshot),
         "model_type": family.model_type,
         "config": [
             {"name": name, "value": value, "source": source}
@@ -56,6 +60,10 @@ def inspect_folder(folder: str | os.PathLike[str], mmap: bool = True) -> dict[st
         "generation": _generation(generation, tokenizer),
         "notes": notes,
     }
+
+
+def _hub(snapshot: Snapshot) -> dict[str, object]:
+    return {"id": snapshot.repo, "commit": snapshot.commit, "revisions": snapshot.refs}
 
 
 def _sizes(weights: "DecoderWeights", config: "DecoderConfig") -> dict[str, object]:

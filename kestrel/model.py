@@ -19,6 +19,7 @@ from kestrel.engine.scoring import check_prompt, score, trace
 from kestrel.engine.turns import Turns
 from kestrel.errors import RequestError
 from kestrel.generation import read_generation
+from kestrel.hub import Snapshot, model_folder
 from kestrel.integers import integer, token_ids
 from kestrel.laps import Laps
 from kestrel.models import family_for
@@ -55,27 +56,32 @@ def load(
     isa: str | None = None,
     kv_dtype: str = "float32",
     mmap: bool = True,
+    refresh: bool = False,
 ) -> "Model":
-    """Load a Hugging Face folder; without a path, the bundled demo model.
+    """Load a Hugging Face model; without a path, the bundled demo model.
 
     Args:
-        path: a folder with config.json, safetensors files and tokenizer.json.
+        path: a folder with config.json, safetensors files and tokenizer.json; or the id of a model
+            on the hub, ``org/name[@revision]``, found in its local cache or fetched into it.
         backend: ``auto``, ``cpu``, ``reference`` or ``null``.
         limits: tokens and sequences in a step, context, bytes of cache.
         threads: of the cpu backend; None takes KESTREL_THREADS or what the system grants.
         isa: highest instruction set of the cpu backend; None takes KESTREL_ISA or the best.
         kv_dtype: ``float32`` or ``float16``, how keys and values are cached.
         mmap: False reads the weights into memory, for network disks that may cut a file.
+        refresh: ask the hub for the newest commit of a branch that the cache has already.
 
-    Raises CheckpointError, ConfigError, TokenizerError for the folder; BackendError for the
+    Raises CheckpointError, ConfigError, TokenizerError for the folder, HubError, a CheckpointError,
+    where an id leads to none (see ``kestrel.hub.model_folder``); BackendError for the
     device; CapacityError when the cache does not fit; RequestError for arguments of another type.
     """
     if path is not None and not isinstance(path, (str, os.PathLike)):
         raise RequestError(f"load: path: expected the path of a folder, found {path!r:.80}")
     if not isinstance(mmap, bool):
         raise RequestError(f"load: mmap: expected True or False, found {mmap!r:.80}")
+    folder = model_folder(path, refresh)
     laps = Laps()
-    checkpoint = Checkpoint(DEMO_MODEL if path is None else path, mmap=mmap)
+    checkpoint = Checkpoint(DEMO_MODEL if folder is None else folder, mmap=mmap)
     laps.lap("files")
     device = open_backend(backend, threads=threads, isa=isa)
     laps.lap("backend")
@@ -86,6 +92,7 @@ class Model:
     """Weights, cache and compiled program. Made by ``load``.
 
     Attributes:
+        name: what to call it: the folder's name, or ``org/name`` for a model of the hub.
         config: the DecoderConfig as understood.
         tokenizer: text to ids and back.
         defaults: SamplingParams from generation_config.json; ``default_sources`` says of each
@@ -124,7 +131,10 @@ class Model:
         self.context_limit = capacity.max_context
         self.cache = PagedCache(backend, self.config, capacity.num_blocks, dtype)
         self.pool = BlockPool(capacity.num_blocks, BLOCK_SIZE)
-        self.notes = [*checkpoint.notes, *self.config.notes, *notes, *generation.notes]
+        snapshot = Snapshot.of(checkpoint.folder)
+        self.name = checkpoint.folder.name if snapshot is None else snapshot.label
+        self.notes = [] if snapshot is None else snapshot.notes()
+        self.notes += [*checkpoint.notes, *self.config.notes, *notes, *generation.notes]
         self.notes += self.tokenizer.warnings
         self.notes += self.tokenizer.notes_for(self.config.vocab_size)
         self.notes += capacity.notes

@@ -15,7 +15,6 @@ __all__ = ["INDEX_NAME", "WeightFiles", "check_folder", "find_weights", "list_na
 
 INDEX_NAME = "model.safetensors.index.json"
 _SINGLE_NAME = "model.safetensors"
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _SHARD = re.compile(r"-(\d+)-of-(\d+)\.safetensors")
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _LISTED = 8
@@ -39,7 +38,7 @@ def check_folder(folder: str | os.PathLike[str]) -> Path:
         if stat.S_ISDIR(os.stat(path).st_mode):
             return path
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        raise CheckpointError(broken_link(path) or _no_folder(text, path.name), text) from None
+        raise CheckpointError(broken_link(path) or _no_folder(text), text) from None
     except OSError as error:
         raise CheckpointError(f"{text}: cannot be opened: {error.strerror}", text) from error
     raise CheckpointError(
@@ -49,16 +48,10 @@ def check_folder(folder: str | os.PathLike[str]) -> Path:
     )
 
 
-def _no_folder(text: str, name: str) -> str:
+def _no_folder(text: str) -> str:
+    advice = "expected a Hugging Face model folder"
     if "://" in text:
-        advice = "only local folders are supported: download the model and give its folder"
-    elif _HUB_ID.fullmatch(text):
-        advice = (
-            "only local folders are supported for now. If this is a model of the Hugging Face "
-            f"hub, download it with `hf download {text} --local-dir {name}` and give that folder"
-        )
-    else:
-        advice = "expected a Hugging Face model folder"
+        advice += ", or the id of a model on the hub: its address without the host, as in org/name"
     return f"{text}: there is no such folder; {advice}"
 
 

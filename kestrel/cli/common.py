@@ -88,6 +88,7 @@ def load_model(args: "argparse.Namespace", max_seqs: int = 1, **changes: object)
         "isa": args.isa,
         "kv_dtype": args.kv_dtype,
         "mmap": not args.no_mmap,
+        "refresh": args.refresh,
     }
     model = load(args.model, **{**options, **changes})
     for sentence in model.notes:
@@ -159,7 +160,7 @@ def describe_model(model: "Model") -> str:
         device = f"{info.name} {info.isa}, {threads}"
     per_token = model.cache.nbytes // (model.cache.num_blocks * BLOCK_SIZE)
     return (
-        f"{model.folder.name} on {device}; context {model.context_limit:,} tokens, cache "
+        f"{model.name} on {device}; context {model.context_limit:,} tokens, cache "
         f"{per_token:,} bytes a token"
     )
 

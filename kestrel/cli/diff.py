@@ -32,7 +32,7 @@ def run(args: "argparse.Namespace") -> int:
         name = args.against or "reference"
         # Options of the cpu backend that another one would refuse stay with ours.
         changes = {} if name == "cpu" else {"threads": None, "isa": None}
-        with load_model(args, backend=name, **changes) as other:
+        with load_model(args, backend=name, refresh=False, **changes) as other:
             theirs = other.trace(ids)
         against = f"backend {name}"
     else:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kestrel.cli.common import print_json, visible
+from kestrel.hub import model_folder
 from kestrel.inspection import inspect_folder
 from kestrel.model import DEMO_MODEL
 
@@ -17,7 +18,7 @@ __all__ = ["run"]
 
 def run(args: "argparse.Namespace") -> int:
     """Print the report; 0 when the folder can be used."""
-    report = inspect_folder(args.model or DEMO_MODEL)
+    report = inspect_folder(model_folder(args.model, args.refresh) or DEMO_MODEL)
     if args.json:
         print_json(report)
     else:
@@ -52,6 +53,9 @@ def _summary(report: dict) -> str:
         ("family", report["model_type"]),
         ("parameters", f"{report['parameters']:,}"),
     ]
+    if hub := report["hub"]:
+        names = ", ".join(hub["revisions"]) or "no branch or tag"
+        rows.insert(1, ("hub", f"{hub['id']}, commit {hub['commit']}, in the cache as {names}"))
     for dtype, row in report["weights"].items():
         rows.append(("weights", f"{dtype}: {row['bytes']:,} bytes in {row['tensors']} tensors"))
     sizes = report["kv_cache_bytes_per_token"].items()

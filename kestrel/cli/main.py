@@ -94,6 +94,13 @@ def _refuse_mistyped(args, commands) -> None:
         args.parser.error(f"{what} For a prompt: kestrel generate -- {args.prompt}")
     if os.path.exists(os.path.join(args.prompt, "config.json")):
         args.parser.error(f"{args.prompt} is a model's folder: name it with --model {args.prompt}")
+    if "/" in args.prompt:
+        from kestrel.hub import is_cached
+
+        if is_cached(args.prompt):
+            args.parser.error(
+                f"{args.prompt} is a model in the hub's cache: name it with --model {args.prompt}"
+            )
 
 
 def _unknown(unknown: list[str], args) -> str:
@@ -133,7 +140,7 @@ def _report(error: BaseException, debug: bool) -> int:
 
 
 def _classify(error: BaseException) -> tuple[int, str]:
-    from kestrel.errors import BackendError, CapacityError, KestrelError
+    from kestrel.errors import BackendError, CapacityError, HubUnavailableError, KestrelError
 
     if isinstance(error, KeyboardInterrupt):
         return _INTERRUPTED, "interrupted"
@@ -141,7 +148,7 @@ def _classify(error: BaseException) -> tuple[int, str]:
         cause: BaseException | None = error
         while isinstance(cause, KestrelError):  # one may have been made of another, "from None" too
             cause = cause.__cause__ or cause.__context__
-        environment = isinstance(error, (BackendError, CapacityError)) or (
+        environment = isinstance(error, (BackendError, CapacityError, HubUnavailableError)) or (
             isinstance(cause, OSError) and not _is_wrong_path(cause)
         )
         return _ENVIRONMENT if environment else _INPUT, f"error: {error}"

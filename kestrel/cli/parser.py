@@ -28,8 +28,13 @@ _DESCRIPTION = (
     "Runs Llama-family language models from Hugging Face folders. The first argument names the "
     "command; anything else there is taken for an argument of generate, so that "
     "'kestrel \"Once upon a time\"' writes on from that text, with the bundled demo model unless "
-    "--model names a folder. For a prompt that is itself the name of a command, or that begins "
+    "--model names another. For a prompt that is itself the name of a command, or that begins "
     "with a dash, write 'kestrel generate -- PROMPT'."
+)
+
+_MODEL = (
+    "folder of the model, or its id on the Hugging Face hub: ORG/NAME, or ORG/NAME@REVISION for "
+    "a branch, tag or commit (default: the bundled demo model)"
 )
 
 _SECTIONS = (
@@ -37,6 +42,8 @@ _SECTIONS = (
         ('kestrel "Once upon a time"', "continue a text with the bundled demo model"),
         ("kestrel --model DIR --greedy - < prompt.txt", "the prompt from standard input"),
         ("kestrel chat DIR", "talk with the model in the folder DIR"),
+        ("kestrel chat ORG/NAME", "the same with a model of the Hugging Face hub, which is fetched "
+         "once where huggingface_hub is installed; a folder of that name goes before"),
         ("kestrel verify DIR", "the same bits on every instruction set, thread count and batch?"),
     )),
     ("exit status", (
@@ -53,6 +60,9 @@ _SECTIONS = (
         ("KESTREL_ISA", "highest instruction set the cpu backend may use (see kestrel devices)"),
         ("KESTREL_THREADS", "number of threads of the cpu backend"),
         ("KESTREL_EAGER", "1: run command by command and stop at the first value not finite"),
+        ("HF_HOME, HF_HUB_CACHE", "where the hub's cache is (default: ~/.cache/huggingface/hub)"),
+        ("HF_HUB_OFFLINE", "1: never ask the hub, use what the cache has"),
+        ("HF_TOKEN", "your access token of the hub, for gated and private models"),
         ("NO_COLOR", "set to anything: no bold text on the terminal"),
     )),
 )
@@ -96,8 +106,8 @@ def _generate(parser: Parser) -> None:
                         "standard input), without one line end at its end")
     prompt.add_argument("--ids", metavar="IDS", type=token_ids,
                         help="the prompt as token ids, separated by commas or spaces")
-    parser.add_argument("--model", metavar="DIR", type=path,
-                        help="folder of the model (default: the bundled demo model)")
+    parser.add_argument("--model", metavar="MODEL", type=path, help=_MODEL)
+    _add_refresh(parser)
     _add_sampling(parser, "256")
     output = parser.add_argument_group("output")
     output.add_argument("--logprobs", metavar="N", type=count(0),
@@ -199,8 +209,14 @@ def _diff(parser: Parser) -> None:
 
 def _add_model(parser: Parser) -> None:
     parser.usage += " [MODEL]"
-    parser.add_argument("model", nargs="?", metavar="MODEL", type=path,
-                        help="folder of the model (default: the bundled demo model)")
+    parser.add_argument("model", nargs="?", metavar="MODEL", type=path, help=_MODEL)
+    _add_refresh(parser)
+
+
+def _add_refresh(parser: Parser) -> None:
+    parser.add_argument("--refresh", action="store_true",
+                        help="of a model of the hub, fetch what is new; without it what lies in "
+                        "the cache is used without asking the network")
 
 
 def _add_json(parser: Parser) -> None:

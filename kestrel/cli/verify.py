@@ -67,7 +67,7 @@ def run(args: "argparse.Namespace") -> int:
 
     sets = _instruction_sets(args.isa)
     limits = Limits(max_seqs=_BATCH)
-    with load(args.model, backend="cpu", limits=limits) as model:
+    with load(args.model, backend="cpu", limits=limits, refresh=args.refresh) as model:
         ids = _ids(args, model)
         threads = sorted({1, 2, args.threads or model.backend.info.threads})
         # What every run is compared with: each prompt of the batch by itself, on the best set.

@@ -40,12 +40,9 @@ def test_folders_that_are_none(folder, tmp_path, monkeypatch):
     assert "expected a folder, found a file" in message and f"({folder})" in message
 
 
-def test_a_hub_id_says_how_to_download(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    message = refusal("HuggingFaceTB/SmolLM2-135M")
-    assert "only local folders are supported" in message
-    assert "`hf download HuggingFaceTB/SmolLM2-135M --local-dir SmolLM2-135M`" in message
-    assert "download the model" in refusal("https://huggingface.co/HuggingFaceTB/SmolLM2-135M")
+def test_an_address_of_the_hub_says_what_its_id_is():
+    message = refusal("https://huggingface.co/HuggingFaceTB/SmolLM2-135M")
+    assert "there is no such folder" in message and "the id of a model on the hub" in message
 
 
 def test_a_local_folder_of_two_names_is_no_hub_id(folder, tmp_path, monkeypatch):
