@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from kestrel.cache.paged_cache import KV_DTYPES, bytes_per_token
@@ -21,15 +22,23 @@ if TYPE_CHECKING:
 
     from kestrel.models.config import DecoderConfig
     from kestrel.models.weights import DecoderWeights
+    from kestrel.text.prompt_tokens import PromptToken
 
-__all__ = ["inspect_folder"]
+__all__ = ["Prompt", "inspect_folder"]
+
+Prompt = Callable[[Tokenizer], "list[PromptToken]"]
 
 
-def inspect_folder(folder: str | os.PathLike[str], mmap: bool = True) -> dict[str, object]:
+def inspect_folder(
+    folder: str | os.PathLike[str], mmap: bool = True, prompt: Prompt | None = None
+) -> dict[str, object]:
     """Read, check and bind a model folder, and say what was understood; ready for JSON.
 
-    A tokenizer that cannot be used becomes a note, since the rest is worth seeing without it.
-    Raises CheckpointError and ConfigError as ``kestrel.load`` does.
+    Args:
+        prompt: gives the tokens of a prompt that are to be shown too.
+
+    A tokenizer that cannot be used becomes a note, since the rest is worth seeing without it, but
+    for a prompt. Raises CheckpointError and ConfigError as ``kestrel.load`` does.
     """
     checkpoint = Checkpoint(folder, mmap=mmap)
     file = checkpoint.folder / "config.json"
@@ -42,6 +51,8 @@ def inspect_folder(folder: str | os.PathLike[str], mmap: bool = True) -> dict[st
     try:
         tokenizer = Tokenizer.from_folder(checkpoint.folder)
     except TokenizerError as error:
+        if prompt is not None:
+            raise
         tokenizer = None
         notes.append(f"the tokenizer cannot be used: {error}")
     generation = read_generation(checkpoint, tokenizer)
@@ -58,6 +69,7 @@ def inspect_folder(folder: str | os.PathLike[str], mmap: bool = True) -> dict[st
         "files": [_file(path) for path in checkpoint.files],
         "tokenizer": None if tokenizer is None else _tokenizer(tokenizer, config, notes),
         "generation": _generation(generation, tokenizer),
+        "prompt": None if prompt is None else [asdict(token) for token in prompt(tokenizer)],
         "notes": notes,
     }
 

@@ -31,6 +31,7 @@ from kestrel.program.trace import Trace, TraceSpec
 from kestrel.program.values import Dim
 from kestrel.sampling.params import SamplingParams
 from kestrel.session import Session
+from kestrel.text.prompt_tokens import explain
 from kestrel.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -241,6 +242,8 @@ class Model:
                 f"trace: no stage matches {', '.join(patterns)}; print(model.program) lists them"
             )
         traces = trace(runner, self.pool, sequences, chunk or rows)
+        for one, text in zip(traces, prompts):
+            one.tokens = explain(self.tokenizer, text if isinstance(text, str) else one.ids)
         return traces[0] if is_single else traces
 
     @property
@@ -248,13 +251,15 @@ class Model:
         """The recorded forward pass; ``print(model.program)`` lists it."""
         return self.runner.program
 
-    def encode(self, prompt: Prompt) -> list[int]:
+    def encode(self, prompt: Prompt, *, plain_content: bool = False) -> list[int]:
         """Token ids of a prompt: text is encoded as the tokenizer's post-processor says.
 
-        Raises RequestError when it is neither text nor integers.
+        ``plain_content`` makes control words in a text, such as ``</s>``, text like any other. For
+        messages see ``kestrel.text.chat_template.encode_chat``. Raises RequestError when the prompt
+        is neither text nor integers.
         """
         if isinstance(prompt, str):
-            return self.tokenizer.encode(prompt)
+            return self.tokenizer.encode(prompt, plain_content=plain_content)
         return token_ids(prompt, "prompt: expected text or a list of token ids")
 
     def close(self) -> None:

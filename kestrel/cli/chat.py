@@ -23,15 +23,13 @@ from kestrel.cli.common import (
 )
 from kestrel.cli.conversation import Conversation
 from kestrel.cli.generate import format_figures
-from kestrel.cli.inputs import check_stdin, read_file
+from kestrel.cli.inputs import check_stdin, read_template
 from kestrel.cli.options import utf8
 from kestrel.errors import CapacityError, RequestError
 from kestrel.text.chat_template import choose_template
 
 if TYPE_CHECKING:
     import argparse
-
-    from kestrel.model import Model
 
 __all__ = ["run"]
 
@@ -50,13 +48,11 @@ A backslash at the end of a line continues the message on the next line."""
 def run(args: "argparse.Namespace") -> int:
     """Talk until the input ends; 0, or 2 when a turn failed and nobody sat at the terminal."""
     given = given_params(args)
-    template = None
-    if args.chat_template is not None:
-        template = read_file(args.chat_template, "--chat-template")
+    template = read_template(args)
     check_stdin()
     model = load_model(args)
     if template is None:
-        template = _template(model)
+        template = choose_template(model.tokenizer)
     params = params_for(model, given, max_tokens=None)
     chat = Conversation(model, params, template, args.plain_content, args.system)
     note(describe_load(model))
@@ -66,16 +62,6 @@ def run(args: "argparse.Namespace") -> int:
     with loop.interrupts:
         loop.run()
     return 2 if loop.failures and not loop.interactive else 0
-
-
-def _template(model: "Model") -> str:
-    try:
-        return choose_template(model.tokenizer)
-    except RequestError as error:
-        raise RequestError(
-            f"{error}; or give a template with --chat-template FILE. To continue a text: "
-            f'kestrel --model {model.folder} "Once upon a time"'
-        ) from None
 
 
 class _Interrupts:

@@ -51,7 +51,7 @@ def run(args: "argparse.Namespace") -> int:
         note(describe_load(model))
         note(describe_model(model))
         note(describe_params(model, params, given))
-    ids = model.encode(prompt)
+    ids = model.encode(prompt, plain_content=args.plain_content)
     text = prompt if isinstance(prompt, str) else model.tokenizer.decode(ids)
     write = _Silent() if args.json else _Rows() if args.logprobs is not None else _Story()
     answer = _Answer()
@@ -75,6 +75,8 @@ def run(args: "argparse.Namespace") -> int:
 def read_prompt(args: "argparse.Namespace") -> "str | list[int]":
     """The prompt as text or ids. Raises RequestError without one or when it is not UTF-8."""
     if args.ids is not None:
+        if args.plain_content:
+            raise RequestError("--plain-content: expected a prompt as text, found --ids")
         return args.ids
     if args.file is not None:
         if args.file == "-":

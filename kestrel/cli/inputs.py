@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from kestrel.errors import RequestError
 
-__all__ = ["MAX_TEXT_BYTES", "check_stdin", "read_file", "read_stdin"]
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["MAX_TEXT_BYTES", "check_stdin", "read_file", "read_stdin", "read_template"]
 
 #: Far above any prompt or template; what is larger is a wrong file, or has no end.
 MAX_TEXT_BYTES = 64 * 2**20
@@ -34,6 +37,13 @@ def read_stdin() -> str:
     """The text on standard input. Raises RequestError as ``read_file``, or where it is closed."""
     check_stdin()
     return _read(sys.stdin.buffer, "standard input")
+
+
+def read_template(args: "argparse.Namespace") -> str | None:
+    """The file of --chat-template; None where the model's own is to be used."""
+    if args.chat_template is None:
+        return None
+    return read_file(args.chat_template, "--chat-template")
 
 
 def check_stdin() -> None:

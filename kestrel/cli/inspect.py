@@ -6,24 +6,63 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kestrel.cli.common import print_json, visible
+from kestrel.cli.inputs import read_template
+from kestrel.errors import RequestError
 from kestrel.hub import model_folder
 from kestrel.inspection import inspect_folder
 from kestrel.model import DEMO_MODEL
+from kestrel.text.chat_template import explain_chat
+from kestrel.text.prompt_tokens import Origin, explain
 
 if TYPE_CHECKING:
     import argparse
 
+    from kestrel.inspection import Prompt
+
 __all__ = ["run"]
+
+_ORIGINS = {
+    Origin.TEXT: "",
+    Origin.ADDED: "added by the tokenizer",
+    Origin.TEMPLATE: "control word of the template",
+    Origin.CONTENT: "control word in the text",
+    Origin.CONTROL: "control word of the template or in the text",
+}
 
 
 def run(args: "argparse.Namespace") -> int:
     """Print the report; 0 when the folder can be used."""
-    report = inspect_folder(model_folder(args.model, args.refresh) or DEMO_MODEL)
+    prompt = _prompt(args)
+    folder = model_folder(args.model, args.refresh) or DEMO_MODEL
+    report = inspect_folder(folder, prompt=prompt)
     if args.json:
         print_json(report)
     else:
         print(visible("\n\n".join(_sections(report))))
     return 0
+
+
+def _prompt(args: "argparse.Namespace") -> "Prompt | None":
+    """What gives the tokens of --prompt or --message, or None without either.
+
+    Raises RequestError for options that say how, without either to say of what.
+    """
+    plain = args.plain_content
+    for option, value in (("--system", args.system), ("--chat-template", args.chat_template)):
+        if value is not None and args.message is None:
+            raise RequestError(f"{option}: expected --message TEXT too, found none")
+    if args.prompt is not None:
+        return lambda tokenizer: explain(tokenizer, args.prompt, plain_content=plain)
+    if args.message is None:
+        if plain:
+            raise RequestError("--plain-content: expected --prompt or --message too, found none")
+        return None
+    template = read_template(args)
+    messages = [] if args.system is None else [{"role": "system", "content": args.system}]
+    messages.append({"role": "user", "content": args.message})
+    return lambda tokenizer: explain_chat(
+        tokenizer, messages, template=template, plain_content=plain
+    )
 
 
 def _sections(report: dict) -> Iterable[str]:
@@ -44,6 +83,12 @@ def _sections(report: dict) -> Iterable[str]:
         for row in generation["end_tokens"]
     ]
     yield _titled("end tokens", ends)
+    if report["prompt"] is not None:
+        rows = [
+            (index, row["id"], _shown(row["text"]), _ORIGINS[row["origin"]])
+            for index, row in enumerate(report["prompt"])
+        ]
+        yield _titled("prompt (position, id, text; where a control token comes from)", rows)
     yield "\n".join(["notes", *(f"  {note}" for note in report["notes"] or ["none"])])
 
 

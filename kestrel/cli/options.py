@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 __all__ = [
-    "Parser", "bias", "count", "isa", "number", "path", "text", "token_ids", "utf8",
+    "Options", "Parser", "bias", "count", "isa", "number", "path", "text", "token_ids", "utf8",
 ]  # fmt: skip
 
 _LARGEST_ID = 2**31 - 1  # token ids travel as int32
@@ -57,6 +57,10 @@ class Parser(argparse.ArgumentParser):
         # As argparse's own, which keeps it to itself when the disk is full.
         if message:
             (file or sys.stderr).write(message)
+
+
+#: A parser or a group of its options: what has ``add_argument``.
+Options = argparse._ActionsContainer
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:

@@ -6,7 +6,7 @@ extensions are, and so that ``kestrel --help`` costs nothing.
 
 from __future__ import annotations
 
-from kestrel.cli.options import Parser, bias, count, isa, number, path, text, token_ids
+from kestrel.cli.options import Options, Parser, bias, count, isa, number, path, text, token_ids
 
 __all__ = ["BACKENDS", "COMMANDS", "get_parser"]
 
@@ -106,6 +106,7 @@ def _generate(parser: Parser) -> None:
                         "standard input), without one line end at its end")
     prompt.add_argument("--ids", metavar="IDS", type=token_ids,
                         help="the prompt as token ids, separated by commas or spaces")
+    _add_plain_content(parser, "the prompt")
     parser.add_argument("--model", metavar="MODEL", type=path, help=_MODEL)
     _add_refresh(parser)
     _add_sampling(parser, "256")
@@ -131,19 +132,26 @@ def _chat(parser: Parser) -> None:
         "backslash at the end of a line continues the message on the next; /help lists the "
         "commands. The conversation stays in the cache, so each turn computes new tokens only."
     )
-    parser.add_argument("--system", metavar="TEXT", type=text, help="the system message")
-    parser.add_argument("--chat-template", metavar="FILE", type=path,
-                        help="Jinja template to use instead of the model's own: a UTF-8 file of at "
-                        "most 64 MiB")
-    parser.add_argument("--plain-content", action="store_true",
-                        help="encode messages as plain text: control words in them, such as "
-                        "<|im_end|>, are not control tokens")
+    _add_messages(parser)
+    _add_plain_content(parser, "what you write")
     _add_sampling(parser, "the context limit")
     _add_runtime(parser)
 
 
 def _inspect(parser: Parser) -> None:
     _add_model(parser)
+    parser.description = (
+        "Shows what is understood of a model folder, with where each value comes from; and with "
+        "--prompt or --message the tokens of a text, control words in it marked."
+    )
+    group = parser.add_argument_group("tokens of a text")
+    prompt = group.add_mutually_exclusive_group()
+    prompt.add_argument("--prompt", metavar="TEXT", type=text,
+                        help="show the tokens of this text, as generate would run it")
+    prompt.add_argument("--message", metavar="TEXT", type=text,
+                        help="show the tokens of this first message, as chat would run it")
+    _add_messages(group)
+    _add_plain_content(group, "the text")
     _add_json(parser)
 
 
@@ -217,6 +225,19 @@ def _add_refresh(parser: Parser) -> None:
     parser.add_argument("--refresh", action="store_true",
                         help="of a model of the hub, fetch what is new; without it what lies in "
                         "the cache is used without asking the network")
+
+
+def _add_messages(group: Options) -> None:
+    group.add_argument("--system", metavar="TEXT", type=text, help="the system message")
+    group.add_argument("--chat-template", metavar="FILE", type=path,
+                       help="Jinja template to use instead of the model's own: a UTF-8 file of at "
+                       "most 64 MiB")
+
+
+def _add_plain_content(group: Options, what: str) -> None:
+    group.add_argument("--plain-content", action="store_true",
+                       help=f"encode {what} as plain text: control words in it, such as "
+                       "<|im_end|>, are not control tokens")
 
 
 def _add_json(parser: Parser) -> None:

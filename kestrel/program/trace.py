@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy
 
+    from kestrel.text.prompt_tokens import PromptToken
+
 __all__ = ["Trace", "TraceSpec"]
 
 
@@ -28,11 +30,13 @@ class TraceSpec:
 class Trace(Mapping):
     """Stage name -> float32 array [N, width], one row for each token in order of position.
 
-    ``ids`` are the tokens that were run. ``lm_head`` holds the logits [N, V].
+    ``ids`` are the tokens that were run, ``tokens`` what they are and where each comes from.
+    ``lm_head`` holds the logits [N, V].
     """
 
     def __init__(self, ids: list[int], stages: dict[str, "numpy.ndarray"]) -> None:
         self.ids = ids
+        self.tokens: list["PromptToken"] = []
         self._stages = stages
 
     def __getitem__(self, stage: str) -> "numpy.ndarray":

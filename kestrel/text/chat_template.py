@@ -72,8 +72,9 @@ def choose_template(tokenizer: Tokenizer, name: str | None = None, *, tools: boo
         return templates[name]
     if not templates:
         raise RequestError(
-            f"{tokenizer.folder}: this model has no chat template (tokenizer_config.json, "
-            "chat_template.jinja): it continues text, give it a prompt instead of messages"
+            f"{tokenizer.folder}: this model has no chat template (chat_template.jinja, or one in "
+            "tokenizer_config.json): give one with --chat-template FILE (template=... in Python), "
+            f'or let it continue a text: kestrel --model {tokenizer.folder} "Once upon a time"'
         )
     raise RequestError(
         f"{tokenizer.folder}: expected one of the chat templates {', '.join(sorted(templates))}, "
