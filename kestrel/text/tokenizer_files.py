@@ -203,15 +203,18 @@ def _templates_of_config(path: Path, config: dict[str, object]) -> dict[str, str
         return {}
     if isinstance(value, str):
         return {"default": value}
+    named: list[tuple[object, object]] = [(None, value)]
+    if isinstance(value, dict):
+        named = list(value.items())
+    elif isinstance(value, list):
+        objects = (entry if isinstance(entry, dict) else {} for entry in value)
+        named = [(entry.get("name"), entry.get("template")) for entry in objects]
     templates: dict[str, str] = {}
-    for entry in value if isinstance(value, list) else [value]:
-        name, source = (
-            (entry.get("name"), entry.get("template")) if isinstance(entry, dict) else (None, None)
-        )
+    for name, source in named:
         if not isinstance(name, str) or not isinstance(source, str):
             raise TokenizerError(
-                f"{path}: chat_template: expected a text, or a list of objects with a name and a "
-                f"template, found {str(entry)[:60]!r}",
+                f"{path}: chat_template: expected a text, a list of objects with a name and a "
+                f"template, or an object of templates by name, found {str(value)[:60]!r}",
                 path,
             )
         templates[name] = source
