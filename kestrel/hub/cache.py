@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 
 from kestrel.checkpoint.files import broken_link, read_json_object
-from kestrel.checkpoint.folder import find_weights
+from kestrel.checkpoint.folder import INDEX_NAME, find_weights
 from kestrel.checkpoint.shard_index import ShardIndex
 from kestrel.errors import CheckpointError, HubError
 from kestrel.hub.names import DEFAULT_REVISION
@@ -68,9 +68,9 @@ def _expanded(path: str) -> Path:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The files of one commit in the cache. ``folder`` is ``.../models--ORG--NAME/snapshots/COMMIT``.
+    """The files of one commit in the cache, ``.../models--ORG--NAME/snapshots/COMMIT``.
 
-    Its names are links; the folder is used as it is, never resolved.
+    The names in ``folder`` are links; it is used as it is, never resolved.
     """
 
     folder: Path
@@ -118,8 +118,9 @@ class Snapshot:
         needed = list(REQUIRED)
         try:
             weights = find_weights(self.folder, names)
-        except CheckpointError:
-            return [*self._without(needed), "model.safetensors"]
+        except CheckpointError:  # none, or shards without their index
+            has_some = any(name.endswith(".safetensors") for name in names)
+            return [*self._without(needed), INDEX_NAME if has_some else "model.safetensors"]
         if weights.index is None:
             needed.append(weights.single.name)
         elif os.path.exists(weights.index):
@@ -195,11 +196,9 @@ class CachedRepo:
             commit = revision
         return None if commit is None else self.snapshot(commit)
 
-    def revisions(self) -> list[str]:
-        """Every branch and tag with a snapshot, then the commits that none of them names."""
-        snapshots = [Snapshot(path) for path in sorted(self.folder.glob("snapshots/*"))]
-        named = [ref for snapshot in snapshots for ref in snapshot.refs]
-        return named + [snapshot.commit for snapshot in snapshots if not snapshot.refs]
+    def snapshots(self) -> list[Snapshot]:
+        """Every snapshot, complete or not."""
+        return [Snapshot(path) for path in sorted(self.folder.glob("snapshots/*"))]
 
     def record(self, revision: str, snapshot: Snapshot, absent: Iterable[str]) -> None:
         """Write down that a revision is now this complete snapshot, which has no file ``absent``.

@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 _AGENT = {"library_name": "kestrel", "library_version": __version__}
 _MORE_TEMPLATES = "additional_chat_templates/"
 
-_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 #: Seconds to wait for an answer about a repository; huggingface_hub's own for a file's metadata.
 _TIMEOUT = 10
@@ -56,7 +56,7 @@ def fetch(hub_id: HubId, repo: CachedRepo, state: str) -> Snapshot:
     api = hub.HfApi(**_AGENT)
     info = asked(lambda: api.model_info(hub_id.repo, revision=hub_id.revision, timeout=_TIMEOUT))
     names = sorted(sibling.rfilename for sibling in info.siblings or ())
-    weights = find_weights(Path(hub_id.repo), names)
+    weights = find_weights(Path(hub_id.repo), [name for name in names if "/" not in name])
     for name in REQUIRED:
         if name not in names:
             raise HubError(_absent(hub_id, name, names), hub_id)
@@ -141,12 +141,12 @@ class _Asking:
     def _explained(self, error: Exception) -> HubError:
         errors, url = self._hub.errors, f"{self._hub.constants.ENDPOINT}/{self._id.repo}"
         status = getattr(getattr(error, "response", None), "status_code", None)
-        has_token = self._hub.get_token() is not None
-        login = "set HF_TOKEN to a token of that account, or run `hf auth login`"
+        has_token = status is not None and self._hub.get_token() is not None
+        login = "set HF_TOKEN to your access token, or run `hf auth login`"
         if isinstance(error, errors.GatedRepoError):
             return self._unavailable(
                 f"the model is gated ({status}): accept its licence at {url} with your account"
-                + (" (that of the token in use may still wait for access)" if has_token else "")
+                + (" (that of the token in use has no access yet)" if has_token else "")
                 + f", then {login}"
             )
         if status == 401 and has_token and not isinstance(error, errors.RevisionNotFoundError):
@@ -171,7 +171,7 @@ class _Asking:
                 f"the hub answered {status} ({_first_line(error)}): try again later"
             )
         root = _root(error)
-        if getattr(root, "errno", None) in _OF_THE_DISK:
+        if isinstance(root, OSError) and (root.filename or root.errno in _FULL):
             return self._unavailable(
                 f"it cannot be written into {self._cache}: {_first_line(root)}: make room or give "
                 "permission there, or set HF_HUB_CACHE to another folder"

@@ -6,7 +6,7 @@ import os
 from typing import TypeAlias
 
 from kestrel.errors import HubUnavailableError, RequestError
-from kestrel.hub.cache import CachedRepo, cache_folder, offline_flag
+from kestrel.hub.cache import CachedRepo, Snapshot, cache_folder, offline_flag
 from kestrel.hub.names import HubId
 
 __all__ = ["is_cached", "model_folder"]
@@ -42,17 +42,12 @@ def model_folder(model: _Path | None, refresh: bool = False) -> _Path | None:
         return model
     repo = CachedRepo.of(cache_folder(), hub_id.repo)
     snapshot = repo.find(hub_id.revision)
-    missing = [] if snapshot is None else snapshot.missing()
-    if snapshot is not None and not missing and not refresh:
+    is_complete = snapshot is not None and not snapshot.missing()
+    if is_complete and not refresh:
         return snapshot.folder
-    if snapshot is None:
-        state = f"the cache {repo.folder.parent} does not have it"
-        if others := repo.revisions():
-            state += f", but of this model: {', '.join(others[:4])}"
-    elif missing:
-        state = f"its copy in the cache is incomplete: {snapshot.describe_missing(missing)}"
-    else:
-        state = f"without refresh its copy in the cache can be used: {snapshot.folder}"
+    state = _state(repo, snapshot)
+    if is_complete:
+        state += " and can be used without refresh"
     if flag := offline_flag():
         raise HubUnavailableError(
             f"{hub_id}: {flag} forbids to ask the hub; {state}: unset it, or give a folder", model
@@ -68,6 +63,24 @@ def is_cached(text: str) -> bool:
     return hub_id is not None and (
         CachedRepo.of(cache_folder(), hub_id.repo).find(hub_id.revision) is not None
     )
+
+
+def _state(repo: CachedRepo, snapshot: Snapshot | None) -> str:
+    """What the cache has of a revision, for messages; ``snapshot`` is what it finds of it."""
+    if snapshot is not None:
+        missing = snapshot.missing()
+        if missing:
+            return f"its copy in the cache is incomplete: {snapshot.describe_missing(missing)}"
+        return f"its copy in the cache is {snapshot.folder}"
+    state = f"the cache {repo.folder.parent} does not have it"
+    others = repo.snapshots()
+    complete = [other.label for other in others if not other.missing()]
+    if complete:
+        return f"{state}, only {', '.join(complete[:4])}"
+    if others:
+        missing = others[0].missing()
+        return f"{state}, only a part: {others[0].describe_missing(missing)}"
+    return state
 
 
 def _hub_id(model: _Path | None) -> HubId | None:
