@@ -50,14 +50,20 @@ def test_s20_one_tensor_under_another_prefix(prefix: str, tmp_path: Path) -> Non
     assert f"without a place (1): {prefix + only!r}" in str(refusal.value)
 
 
-def test_s21_a_snapshot_of_links_runs_offline(demo_model: Path, tmp_path: Path) -> None:
-    """All files are links to nameless blobs; no cache variable, no network, no HOME to look in."""
-    snapshot, blobs = tmp_path / "snapshots" / "0123abcd", tmp_path / "blobs"
+def cached(model: Path, repo: Path) -> Path:
+    """A snapshot of a model in a folder of the hub's cache: links to nameless blobs."""
+    snapshot, blobs = repo / "snapshots" / "0123abcd", repo / "blobs"
     snapshot.mkdir(parents=True)
     blobs.mkdir()
-    for number, source in enumerate(sorted(demo_model.iterdir())):
+    for number, source in enumerate(sorted(model.iterdir())):
         (blobs / f"{number:064x}").write_bytes(source.read_bytes())
         (snapshot / source.name).symlink_to(f"../../blobs/{number:064x}")
+    return snapshot
+
+
+def test_s21_a_snapshot_of_links_runs_offline(demo_model: Path, tmp_path: Path) -> None:
+    """All files are links to nameless blobs; no cache variable, no network, no HOME to look in."""
+    snapshot = cached(demo_model, tmp_path)
     code = f"""
         import os, socket, kestrel
         for name in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME", "HOME"):
@@ -80,3 +86,30 @@ def test_s21_a_snapshot_of_links_runs_offline(demo_model: Path, tmp_path: Path) 
     with pytest.raises(kestrel.errors.TokenizerError) as refusal:
         kestrel.load(snapshot)
     assert str(refusal.value).startswith(f"{link}: a link to {target}, which is not there")
+
+
+@pytest.mark.parametrize("flag", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
+def test_s21_an_offline_flag_does_not_beat_a_full_cache(
+    flag: str, demo_model: Path, tmp_path: Path
+) -> None:
+    """By its id, from the place where the cache is by default, and without huggingface_hub."""
+    repo = tmp_path / ".cache" / "huggingface" / "hub" / "models--org--name"
+    snapshot = cached(demo_model, repo)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text("0123abcd")
+    code = """
+        import os, socket, sys
+        for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"):
+            os.environ.pop(name, None)
+        sys.modules["huggingface_hub"] = None
+        import kestrel
+
+        def refuse(*arguments, **options):
+            raise AssertionError("a connection was asked for")
+
+        socket.socket.connect = socket.getaddrinfo = refuse
+        with kestrel.load("org/name", threads=1) as model:
+            print(model.folder, model.name, model.generate("Once upon a time", max_tokens=1).text)
+    """
+    out = run_python(code, HOME=str(tmp_path), **{flag: "1"}).stdout
+    assert out.startswith(f"{snapshot} org/name ")
