@@ -2,7 +2,7 @@
 
     import kestrel
 
-    model = kestrel.load()  # the demo model; or kestrel.load("path/to/folder"), or "org/name"
+    model = kestrel.load()  # the demo model; "path/to/folder" or "org/name" for another
     print(model.generate("Once upon a time"))
 
 Names are loaded at their first use: importing kestrel loads neither NumPy nor native code.
