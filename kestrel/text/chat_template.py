@@ -7,8 +7,9 @@ as there; ``plain_content`` encodes them as the text they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kestrel.errors import RequestError, TokenizerError
@@ -54,9 +55,10 @@ def render(
         add_generation_prompt=add_generation_prompt,
     )
     try:
-        return compiled.render(variables)
+        return compiled(variables)
     except Exception as error:  # whatever a template written by a stranger runs into
-        raise RequestError(f"the chat template refused the messages: {error}") from error
+        words = str(error) or type(error).__name__
+        raise RequestError(f"the chat template refused the messages: {words}") from error
 
 
 def choose_template(tokenizer: Tokenizer, name: str | None = None, *, tools: bool = False) -> str:
@@ -168,15 +170,15 @@ class _Chat:
         return render(self.source, messages, self.add_generation_prompt, tools, **variables)
 
 
-def _compile(source: str) -> Any:
+def _compile(source: str) -> Callable[[Mapping[str, Any]], str]:
     try:
         import jinja2
 
-        from kestrel.text.jinja_environment import compile_template
+        from kestrel.text.jinja_environment import compile_template, render_template
     except ImportError as error:
         raise TokenizerError(f"chat templates need the package jinja2: {error}") from error
     try:
-        return compile_template(source)
+        return partial(render_template, compile_template(source))
     except jinja2.TemplateSyntaxError as error:
         raise TokenizerError(
             f"chat_template: not a Jinja template: {error.message} at line {error.lineno}"

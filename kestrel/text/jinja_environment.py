@@ -3,13 +3,14 @@
 Checkpoints come from strangers, so the sandbox is the immutable one, and what templates can reach
 is no more than transformers (5.24, ``utils/chat_template_utils.py``, ``_compile_jinja_template``)
 gives them: same options, filters, functions and tags, because templates are written against it.
+How much text they make is limited, see ``template_limits``.
 Imported only when a template is used.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -18,10 +19,13 @@ import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-__all__ = ["compile_template"]
+from kestrel.text.template_limits import BoundedEnvironment, budget, spend
+
+__all__ = ["compile_template", "render_template"]
+
+_DEEPEST = 1000  # levels of JSON: Python's own limit of recursion
 
 
 class _Generation(Extension):
@@ -83,9 +87,11 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     # Jinja's own filter escapes characters of HTML, which are plain text here.
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    encoder = json.JSONEncoder(
+        ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
+    spend(_DEEPEST * (indent if isinstance(indent, int) else len(indent or "")))
+    return _environment().concat(encoder.iterencode(value))
 
 
 def _strftime_now(format: str) -> str:
@@ -93,8 +99,8 @@ def _strftime_now(format: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+def _environment() -> BoundedEnvironment:
+    environment = BoundedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
     environment.filters["tojson"] = _tojson
@@ -108,4 +114,11 @@ def _environment() -> ImmutableSandboxedEnvironment:
 @lru_cache(maxsize=32)
 def compile_template(source: str) -> jinja2.Template:
     """The compiled template. Raises jinja2.TemplateSyntaxError."""
-    return _environment().from_string(source)
+    with budget():
+        return _environment().from_string(source)
+
+
+def render_template(template: jinja2.Template, variables: Mapping[str, Any]) -> str:
+    """The text. Raises whatever the template runs into; SecurityError where it makes too much."""
+    with budget():
+        return template.render(variables)

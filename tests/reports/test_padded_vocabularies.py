@@ -1,4 +1,4 @@
-"""User report S09 with real tokenizers: rows of logits above the tokenizer's tokens are not drawn."""
+"""User report S09 with real tokenizers: rows of logits above the tokens are never drawn."""
 
 import numpy as np
 import pytest
