@@ -44,17 +44,18 @@ class Tokenizer:
         # Both are settings of whoever saved the file; a prompt must never be cut or padded.
         backend.no_truncation()
         backend.no_padding()
+        library.make_special(backend, files.config.special_tokens())
         self._added = {
             token_id: (token.content, token.special)
             for token_id, token in backend.get_added_tokens_decoder().items()
         }
         self.special_tokens = frozenset(text for text, special in self._added.values() if special)
-        self.named_tokens = files.named_tokens
+        self.named_tokens = files.config.named_tokens
         self.chat_templates = files.chat_templates
-        self.warnings = [*files.warnings, *self._without_dropout()]
+        self.warnings = [*files.config.warnings, *self._without_dropout()]
         with library.errors(self._path, "cannot encode an empty text"):
             around = self._backend.encode("").ids
-        self.warnings += files.doubts(self.token_id, around)
+        self.warnings += files.config.doubts(self.token_id, self.special_tokens, around)
         self._without_text: dict[int, tuple[int, ...]] = {}
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -15,7 +15,7 @@ from kestrel.text.control_words import is_control_word
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-__all__ = ["encode", "encode_with_offsets", "errors", "without_control_words"]
+__all__ = ["encode", "encode_with_offsets", "errors", "make_special", "without_control_words"]
 
 #: Texts above this many characters are encoded in a thread; a shorter one takes a moment.
 _LONG = 64 * 2**10
@@ -49,6 +49,17 @@ def encode_with_offsets(backend: Tokenizer, text: str, add_special_tokens: bool)
     """As ``encode``, with where in the text, in characters, each token is from."""
     batch = backend.encode_batch
     return _in_thread(lambda: batch([text], add_special_tokens=add_special_tokens)[0])
+
+
+def make_special(backend: Tokenizer, texts: Iterable[str]) -> None:
+    """See that texts which are tokens are found as a whole and are special, as transformers does.
+
+    A text that is no token gets none: it would have an id that no model has learned.
+    """
+    special = {t.content for t in backend.get_added_tokens_decoder().values() if t.special}
+    known = [text for text in texts if backend.token_to_id(text) is not None]
+    if missing := [text for text in known if text not in special]:
+        backend.add_special_tokens(missing)
 
 
 def without_control_words(backend: Tokenizer) -> Tokenizer:

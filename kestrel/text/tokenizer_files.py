@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,19 +9,10 @@ from kestrel.checkpoint.diagnose import HEAD_BYTES, describe
 from kestrel.checkpoint.files import broken_link, read_json_object, read_small
 from kestrel.checkpoint.strict_json import JsonError, check_keys
 from kestrel.errors import CheckpointError, TokenizerError
+from kestrel.text.tokenizer_config import TokenizerConfig, read_tokenizer_config
 
-__all__ = ["NAMED_TOKENS", "TokenizerFiles", "read_tokenizer_files"]
+__all__ = ["TokenizerFiles", "read_tokenizer_files"]
 
-#: The special tokens that have a name; transformers hands them to chat templates under it.
-NAMED_TOKENS = (
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-)
 _OTHER_FORMATS = ("tokenizer.model", "vocab.json", "merges.txt", "vocab.txt", "tekken.json")
 
 
@@ -33,42 +23,14 @@ class TokenizerFiles:
     Attributes:
         path: of tokenizer.json.
         tokenizer_json: its bytes, not parsed.
-        named_tokens: texts of the named special tokens that are set.
-        adds: ``add_bos_token`` and ``add_eos_token``, where they are set.
+        config: tokenizer_config.json, empty where there is none.
         chat_templates: Jinja sources by name; a model with one template has it as ``default``.
-        warnings: sentences about settings that are not followed.
     """
 
     path: Path
     tokenizer_json: bytes
-    named_tokens: dict[str, str]
-    adds: dict[str, bool]
+    config: TokenizerConfig
     chat_templates: dict[str, str]
-    warnings: list[str]
-
-    def doubts(self, id_of: Callable[[str], int | None], around: list[int]) -> list[str]:
-        """Sentences about what tokenizer_config.json says and tokenizer.json does not do.
-
-        Args:
-            id_of: the id of a token; None where there is none.
-            around: the ids that the post-processor of tokenizer.json puts around a prompt.
-        """
-        doubts = [
-            f"tokenizer_config.json: {name} {token!r} is no token of tokenizer.json: not used"
-            for name, token in self.named_tokens.items()
-            if id_of(token) is None
-        ]
-        for flag, wanted in self.adds.items():
-            token = self.named_tokens.get(flag.removeprefix("add_"))
-            token_id = None if token is None else id_of(token)
-            found = token_id in around
-            if token_id is not None and wanted != found:
-                doubts.append(
-                    f"tokenizer_config.json: {flag} is {str(wanted).lower()}, the post-processor "
-                    f"of tokenizer.json adds {'one' if found else 'none'}: the post-processor "
-                    "decides here, the flag in transformers"
-                )
-        return doubts
 
 
 def read_tokenizer_files(folder: Path) -> TokenizerFiles:
@@ -76,19 +38,12 @@ def read_tokenizer_files(folder: Path) -> TokenizerFiles:
     path = folder / "tokenizer.json"
     config_path = folder / "tokenizer_config.json"
     config = _optional_object(config_path)
-    warnings = []
-    if config.get("clean_up_tokenization_spaces"):
-        warnings.append(
-            f"{config_path}: clean_up_tokenization_spaces is not followed: text is decoded as "
-            "tokenizer.json says, with every blank"
-        )
+    older = _optional_object(folder / "special_tokens_map.json")
     return TokenizerFiles(
         path=path,
         tokenizer_json=_read(path),
-        named_tokens=_named_tokens(folder, config),
-        adds=_adds(config_path, config),
+        config=read_tokenizer_config(config_path, config, older),
         chat_templates=_chat_templates(folder, config),
-        warnings=warnings,
     )
 
 
@@ -151,38 +106,6 @@ def _optional_object(path: Path) -> dict[str, object]:
     if not path.exists() and broken_link(path) is None:
         return {}
     return read_json_object(path, lambda message: TokenizerError(message, path))
-
-
-def _named_tokens(folder: Path, config: dict[str, object]) -> dict[str, str]:
-    # The map is the older place; where both have a token, the config decides, as in transformers.
-    named = {}
-    for path in (folder / "special_tokens_map.json", folder / "tokenizer_config.json"):
-        source = config if path.name == "tokenizer_config.json" else _optional_object(path)
-        for name in NAMED_TOKENS:
-            value = source.get(name)
-            text = value.get("content") if isinstance(value, dict) else value
-            if text is None and not isinstance(value, dict):
-                continue
-            if not isinstance(text, str):
-                raise TokenizerError(
-                    f"{path}: {name}: expected a text, an object with a text as content, or null, "
-                    f"found {value!r}",
-                    path,
-                )
-            named[name] = text
-    return named
-
-
-def _adds(path: Path, config: dict[str, object]) -> dict[str, bool]:
-    adds = {}
-    for name in ("add_bos_token", "add_eos_token"):
-        value = config.get(name)
-        if value is None:
-            continue
-        if not isinstance(value, bool):
-            raise TokenizerError(f"{path}: {name}: expected true or false, found {value!r}", path)
-        adds[name] = value
-    return adds
 
 
 def _chat_templates(folder: Path, config: dict[str, object]) -> dict[str, str]:
