@@ -154,8 +154,9 @@ class Tokenizer:
     def ids_without_text(self, vocab_size: int) -> tuple[int, ...]:
         """The ids below a model's ``vocab_size`` that are no token here, ascending."""
         if vocab_size not in self._without_text:
+            entry = self._backend.id_to_token
             self._without_text[vocab_size] = tuple(
-                token_id for token_id in range(vocab_size) if self.token(token_id) is None
+                token_id for token_id in range(vocab_size) if entry(token_id) is None
             )
         return self._without_text[vocab_size]
 

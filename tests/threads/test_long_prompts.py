@@ -1,4 +1,4 @@
-"""A text of megabytes is encoded beside the interpreter: Ctrl-C and other threads get their turn."""
+"""A text of megabytes is encoded beside the interpreter: Ctrl-C and other threads get a turn."""
 
 from __future__ import annotations
 
