@@ -26,7 +26,7 @@ from kestrel.cli.generate import format_figures
 from kestrel.cli.inputs import check_stdin, read_template
 from kestrel.cli.options import utf8
 from kestrel.errors import CapacityError, RequestError
-from kestrel.text.chat_template import choose_template
+from kestrel.text.chat_template import check_template, choose_template
 
 if TYPE_CHECKING:
     import argparse
@@ -53,6 +53,7 @@ def run(args: "argparse.Namespace") -> int:
     model = load_model(args)
     if template is None:
         template = choose_template(model.tokenizer)
+        check_template(template, model.folder)
     params = params_for(model, given, max_tokens=None)
     chat = Conversation(model, params, template, args.plain_content, args.system)
     note(describe_load(model))

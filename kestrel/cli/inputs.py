@@ -40,10 +40,17 @@ def read_stdin() -> str:
 
 
 def read_template(args: "argparse.Namespace") -> str | None:
-    """The file of --chat-template; None where the model's own is to be used."""
+    """The file of --chat-template; None where the model's own is to be used.
+
+    Raises TokenizerError where it is no Jinja template.
+    """
+    from kestrel.text.chat_template import check_template
+
     if args.chat_template is None:
         return None
-    return read_file(args.chat_template, "--chat-template")
+    template = read_file(args.chat_template, "--chat-template")
+    check_template(template, args.chat_template)
+    return template
 
 
 def check_stdin() -> None:

@@ -19,7 +19,9 @@ from kestrel.text.prompt_tokens import Origin, PromptToken, describe
 if TYPE_CHECKING:
     from kestrel.tokenizer import Tokenizer
 
-__all__ = ["Messages", "choose_template", "encode_chat", "explain_chat", "render"]
+__all__ = [
+    "Messages", "check_template", "choose_template", "encode_chat", "explain_chat", "render",
+]  # fmt: skip
 
 Messages = Sequence[Mapping[str, Any]]
 _REASONING = ("reasoning_content", "thinking", "reasoning")
@@ -59,6 +61,14 @@ def render(
     except Exception as error:  # whatever a template written by a stranger runs into
         words = str(error) or type(error).__name__
         raise RequestError(f"the chat template refused the messages: {words}") from error
+
+
+def check_template(source: str, where: object) -> None:
+    """Raises TokenizerError, which names the file or folder ``where``, if it is no template."""
+    try:
+        _compile(source)
+    except TokenizerError as error:
+        raise TokenizerError(f"{where}: {error}", where) from error
 
 
 def choose_template(tokenizer: Tokenizer, name: str | None = None, *, tools: bool = False) -> str:

@@ -80,6 +80,18 @@ def test_a_template_that_refuses_speaks_in_its_own_words(tmp_path):
     assert "never is not allowed" in err and lines  # the next message is answered
 
 
+def test_what_is_no_template_is_refused_before_a_word_is_typed(demo_model, tmp_path):
+    path = tmp_path / "chat_template.jinja"
+    path.write_text("one\n{% for %}")
+    _, err = run("chat", "--chat-template", path, status=2)
+    assert f"{path}: chat_template: not a Jinja template: " in err and "at line 2" in err
+    config = tiny_llama_config(vocab_size=4096)
+    tensors = tiny_llama_tensors(config, seed=7)
+    write_checkpoint(tmp_path, config, tensors, tokenizer=demo_model)
+    _, err = run("chat", tmp_path, status=2)
+    assert f"{tmp_path}: chat_template: not a Jinja template: " in err and "Traceback" not in err
+
+
 def test_input_that_is_not_utf8_is_named(template):
     out, err = run("chat", "--chat-template", template, stdin=b"caf\xe9\n", status=2)
     assert out == "" and "found the byte 0xe9 at offset 3" in err and "Traceback" not in err
