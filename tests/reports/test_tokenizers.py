@@ -42,7 +42,8 @@ def ends(tokenizer) -> tuple[int | None, int]:
 
 def test_s08_the_end_token_is_known_by_its_id(tokenizer):
     assert list(tokenizer.eos_ids) == [ends(tokenizer)[1]]
-    assert tokenizer.decode(list(tokenizer.eos_ids)) == ""  # its text is left out: it cannot be matched
+    # Its text is left out, so that it could not be matched.
+    assert tokenizer.decode(list(tokenizer.eos_ids)) == ""
 
 
 def test_s22_one_bos_two_or_none(tokenizer):

@@ -54,8 +54,11 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._controller, text.encode())
 
-    def wait_for(self, text: str, more: int = 0) -> str:
-        """Read until ``text`` and ``more`` characters behind it are shown; all up to there."""
+    def wait_for(self, text: str, more: int = 0, again: str = "") -> str:
+        """Read until ``text`` and ``more`` characters behind it are shown; all up to there.
+
+        ``again`` is typed after each second in which nothing was shown.
+        """
         deadline = time.monotonic() + 120
         while True:
             at = self.shown.find(text, self._seen)
@@ -67,6 +70,8 @@ class Terminal:
             if select.select([self._controller], [], [], 1)[0]:
                 data = os.read(self._controller, 65536)
                 self.shown += data.decode(errors="replace").replace("\r\n", "\n")
+            elif again:
+                self.type(again)
 
     def end(self) -> int:
         """The exit status, once the program has ended."""
