@@ -22,7 +22,7 @@ from kestrel.generation import read_generation
 from kestrel.integers import integer, token_ids
 from kestrel.laps import Laps
 from kestrel.models import family_for
-from kestrel.models.config import Limits
+from kestrel.models.limits import Limits
 from kestrel.models.decoder import decoder
 from kestrel.models.weights import bind
 from kestrel.program.recorder import Recorder

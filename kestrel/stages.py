@@ -71,14 +71,14 @@ class NamedWeights(Mapping):
     def __init__(self, weights: "DecoderWeights") -> None:
         tensors = {
             "model.embed_tokens.weight": weights.embed_tokens,
-            "model.norm.weight": weights.norm,
+            "model.norm.weight": weights.norm.weight,
         }
         if weights.lm_head.weight is not weights.embed_tokens:
             tensors["lm_head.weight"] = weights.lm_head.weight
         for index, layer in enumerate(weights.layers):
             at = f"model.layers.{index}"
-            tensors[f"{at}.input_layernorm.weight"] = layer.input_norm
-            tensors[f"{at}.post_attention_layernorm.weight"] = layer.post_norm
+            for norm in (layer.input_norm, layer.mlp_norm):
+                tensors[f"{at}.{norm.name}.weight"] = norm.weight
             for block, names in _LINEARS.items():
                 for name in names:
                     linear = getattr(layer, name)

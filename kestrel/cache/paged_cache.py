@@ -16,7 +16,8 @@ from kestrel.program.values import Storage, Value
 
 if TYPE_CHECKING:
     from kestrel.backends.base import Backend
-    from kestrel.models.config import DecoderConfig, Limits
+    from kestrel.models.config import DecoderConfig
+    from kestrel.models.limits import Limits
 
 __all__ = [
     "BLOCK_SIZE", "KV_DTYPES", "Capacity", "PagedCache", "bytes_per_token", "kv_dtype",

@@ -63,7 +63,7 @@ def run(args: "argparse.Namespace") -> int:
     from tqdm import tqdm
 
     from kestrel.model import load
-    from kestrel.models.config import Limits
+    from kestrel.models.limits import Limits
 
     sets = _instruction_sets(args.isa)
     limits = Limits(max_seqs=_BATCH)

@@ -7,8 +7,11 @@ from types import MappingProxyType
 
 from kestrel.errors import ConfigError, UnsupportedModelError
 from kestrel.models import llama
-from kestrel.models.config import DecoderConfig, Limits, RopeConfig, shorten
+from kestrel.models.checks import shorten
+from kestrel.models.config import DecoderConfig
+from kestrel.models.limits import Limits
 from kestrel.models.family import Family, locate
+from kestrel.models.rope_config import RopeConfig
 
 __all__ = ["FAMILIES", "DecoderConfig", "Family", "Limits", "RopeConfig", "family_for"]
 

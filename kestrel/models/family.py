@@ -20,7 +20,7 @@ LLAMA_LAYER_NAMES = MappingProxyType(
         "k_proj": "self_attn.k_proj",
         "v_proj": "self_attn.v_proj",
         "o_proj": "self_attn.o_proj",
-        "post_norm": "post_attention_layernorm",
+        "mlp_norm": "post_attention_layernorm",
         "gate_proj": "mlp.gate_proj",
         "up_proj": "mlp.up_proj",
         "down_proj": "mlp.down_proj",
@@ -36,7 +36,8 @@ class Family:
         model_type: its name in config.json.
         architectures: the classes of transformers whose checkpoints it reads.
         read: takes config.json's fields. What it does not take is judged by ``Fields.finish``.
-        layer_names: LayerWeights field to module name.
+        layer_names: LayerWeights field to module name. A norm that is not named is not there.
+            Fields with one module share its tensor: its rows are theirs, in the order named.
         skipped: ``fnmatch`` patterns of tensors that public checkpoints carry without need, under
             standard names (``model.layers.0...``).
     """

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from kestrel.errors import ConfigError, UnsupportedModelError
-from kestrel.models.config import (
+from kestrel.models.checks import (
     INT32_MAX,
     MAX_HEAD_DIM,
     check_integer,

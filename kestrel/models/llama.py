@@ -6,7 +6,8 @@ a config.json without them is cut or foreign, and a 7B model is no guess for it.
 
 from __future__ import annotations
 
-from kestrel.models.config import MAX_LAYERS, DecoderConfig, default_attention_scale
+from kestrel.models.checks import MAX_LAYERS, default_attention_scale
+from kestrel.models.config import DecoderConfig
 from kestrel.models.family import Family
 from kestrel.models.fields import Fields, default, implied
 from kestrel.models.rope_fields import parse_rope

@@ -8,8 +8,9 @@ one setting they must agree: a reader that picks one would run a model that nobo
 from __future__ import annotations
 
 from kestrel.errors import ConfigError, UnsupportedModelError
-from kestrel.models.config import ROPE_TYPES, RopeConfig, check_integer, check_number, shorten
+from kestrel.models.checks import check_integer, check_number, shorten
 from kestrel.models.fields import Fallback, Fields, default
+from kestrel.models.rope_config import ROPE_TYPES, RopeConfig
 
 __all__ = ["parse_rope"]
 

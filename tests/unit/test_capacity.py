@@ -11,7 +11,7 @@ from kestrel.cache import paged_cache
 from kestrel.cache.paged_cache import bytes_per_token, kv_dtype, memory_bytes, plan_capacity
 from kestrel.dtypes import Dtype
 from kestrel.errors import CapacityError, ConfigError
-from kestrel.models.config import Limits
+from kestrel.models.limits import Limits
 from kestrel.models import family_for
 
 

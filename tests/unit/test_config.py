@@ -8,7 +8,8 @@ from unit.llama_configs import PUBLIC_CONFIGS
 
 from kestrel.errors import ConfigError, KestrelError, RequestError, UnsupportedModelError
 from kestrel.models import Limits, family_for
-from kestrel.models.config import DecoderConfig, default_attention_scale
+from kestrel.models.checks import default_attention_scale
+from kestrel.models.config import DecoderConfig
 
 SMALLEST = {
     "model_type": "llama",
