@@ -123,7 +123,9 @@ class Model:
         capacity = plan_capacity(self.config, limits, dtype)
         self.context_limit = capacity.max_context
         self.cache = PagedCache(backend, self.config, capacity.num_blocks, dtype)
-        self.pool = BlockPool(capacity.num_blocks, BLOCK_SIZE)
+        self.pool = BlockPool(
+            capacity.num_blocks, BLOCK_SIZE, rope_length_range=self.config.rope_length_range
+        )
         self.notes = [*checkpoint.notes, *self.config.notes, *notes, *generation.notes]
         self.notes += self.tokenizer.warnings
         self.notes += self.tokenizer.notes_for(self.config.vocab_size)

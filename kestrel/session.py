@@ -114,7 +114,7 @@ class Session:
         before = len(tokens)
         chunk = min(chunk or runner.max_tokens, runner.max_tokens)
         try:
-            tokens.extend(ids)
+            sequence.extend(ids)
             if not sequence.blocks:
                 sequence.adopt_prefix()
             sequence.reserve(len(tokens) - sequence.computed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from copy import copy
 
 from kestrel.cache.block_pool import BlockPool
 
@@ -17,19 +18,43 @@ class Sequence:
     and possibly shared; every later block is private to this sequence. New keys and values go to
     positions from ``computed`` on, so a step never writes to a block that anybody else can read.
 
+    Frequencies of some rotary embeddings (RoPE types ``dynamic`` and ``longrope``) follow the
+    length of the sequence; ``pool.rope_length_range`` then says between which lengths. A token is
+    rotated once and for all by the length that the sequence had at the end of the call that
+    appended it: a prompt's tokens by the prompt's length, a generated token at position p by
+    p + 1. So does transformers, for a prompt in one call and one call for each token after it; but
+    here chunks, batches, preemption and cached prefixes change nothing. Blocks are shared only
+    between sequences whose tokens have the same lengths.
+
     Attributes:
-        tokens: token ids; append to it freely.
+        tokens: token ids; grows through ``append`` and ``extend`` alone.
+        rope_lengths: int32, for each token the length that it is rotated by, brought into the
+            pool's range; None when nothing follows the length.
         computed: positions whose keys and values are in the cache, at most ``len(tokens)``.
         blocks: int32 block ids; position p lies in block ``blocks[p // B]`` at offset ``p % B``.
     """
 
-    __slots__ = ("blocks", "computed", "pool", "tokens")
+    __slots__ = ("blocks", "computed", "pool", "rope_lengths", "tokens")
 
     def __init__(self, pool: BlockPool, tokens: Iterable[int] = ()) -> None:
         self.pool = pool
         self.tokens = list(tokens)
+        self.rope_lengths = None if pool.rope_length_range is None else array("i")
         self.computed = 0
         self.blocks = array("i")
+        self._note_lengths()
+
+    def append(self, token: int) -> None:
+        """One more token, to be rotated by the length that the sequence then has."""
+        self.tokens.append(token)
+        if self.rope_lengths is not None:
+            self._note_lengths()
+
+    def extend(self, tokens: Iterable[int]) -> None:
+        """More tokens at once: all of them to be rotated by the length that the sequence then has.
+        """
+        self.tokens.extend(tokens)
+        self._note_lengths()
 
     def adopt_prefix(self) -> int:
         """Take the longest prefix that the cache knows, and return its length in positions.
@@ -39,7 +64,8 @@ class Sequence:
         """
         assert not self.blocks, "a prefix can only be adopted before anything is computed"
         size = self.pool.block_size
-        self.blocks.extend(self.pool.find_prefix(self.tokens, (len(self.tokens) - 1) // size))
+        most = (len(self.tokens) - 1) // size
+        self.blocks.extend(self.pool.find_prefix(self.tokens, most, self.rope_lengths))
         self.computed = len(self.blocks) * size
         return self.computed
 
@@ -71,11 +97,12 @@ class Sequence:
         computed = self.computed + n
         assert computed <= len(self.tokens) and computed <= len(self.blocks) * size
         self.computed = computed
-        blocks = self.blocks
+        blocks, lengths = self.blocks, self.rope_lengths
         for i in range(full, computed // size):
-            tokens = self.tokens[i * size : (i + 1) * size]
-            own = blocks[i]
-            blocks[i] = self.pool.publish(blocks[i - 1] if i else None, tokens, own)
+            span = slice(i * size, (i + 1) * size)
+            own, parent = blocks[i], blocks[i - 1] if i else None
+            rotated_by = None if lengths is None else lengths[span]
+            blocks[i] = self.pool.publish(parent, self.tokens[span], own, rotated_by)
             if blocks[i] != own:
                 self.pool.release((own,))
 
@@ -85,7 +112,9 @@ class Sequence:
         Nothing is copied: the child computes the positions of the last, partly filled block again,
         and gets the same bits, because arithmetic is exact.
         """
-        child = Sequence(self.pool, self.tokens)
+        child = Sequence(self.pool)
+        child.tokens = list(self.tokens)
+        child.rope_lengths = copy(self.rope_lengths)
         full = self.computed // self.pool.block_size
         child.blocks.extend(self.blocks[:full])
         self.pool.share(child.blocks)
@@ -102,6 +131,8 @@ class Sequence:
             raise ValueError(f"cannot cut a sequence of {len(self.tokens)} tokens to {length}")
         size = self.pool.block_size
         del self.tokens[length:]
+        if self.rope_lengths is not None:
+            del self.rope_lengths[length:]
         self.computed = min(self.computed, length)
         keep = (length + size - 1) // size
         partial = self.computed % size
@@ -127,3 +158,11 @@ class Sequence:
         if first == last:
             return is_private(blocks[first])
         return all(map(is_private, blocks[first : last + 1]))
+
+    def _note_lengths(self) -> None:
+        """Give the tokens that have none yet their rope length."""
+        lengths, bounds = self.rope_lengths, self.pool.rope_length_range
+        if lengths is not None and bounds is not None:
+            total = len(self.tokens)
+            length = min(max(total, bounds[0]), bounds[1])
+            lengths.extend([length] * (total - len(lengths)))

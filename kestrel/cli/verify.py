@@ -172,7 +172,7 @@ def _hashes(model: "Model", prompts: list[list[int]], new_tokens: int, case: Cas
                     logits = runner.logits(row)
                     digests[index].update(logits.tobytes())
                     if len(sequences[index].tokens) < targets[index]:
-                        sequences[index].tokens.append(int(numpy.argmax(logits)))
+                        sequences[index].append(int(numpy.argmax(logits)))
     finally:
         for sequence in sequences:
             sequence.release()

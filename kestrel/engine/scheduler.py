@@ -210,7 +210,7 @@ class Scheduler:
 
     def _append(self, request: Request, token: int) -> None:
         tokens = request.sequence.tokens
-        tokens.append(token)
+        request.sequence.append(token)
         if request.first_token_at is None:
             request.first_token_at = self._clock()
         if token in request.stop_ids:

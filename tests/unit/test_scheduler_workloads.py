@@ -17,9 +17,12 @@ from kestrel.engine.scheduler import Scheduler
 from kestrel.errors import CapacityError, RequestError
 
 
-def alone(request: Request, vocab_size: int, max_context: int, capacity: int):
+def alone(request: Request, vocab_size: int, max_context: int, capacity: int, bounds):
     """What a request must generate, worked out without cache, batch or scheduler."""
-    tokens, value = list(request.ids), key_values(request.ids)[-1]
+    first, last = bounds or (0, 0)
+    prompt_length = min(max(len(request.ids), first), last)
+    tokens = list(request.ids)
+    value = key_values(tokens, [prompt_length] * len(tokens))[-1]
     while True:
         tokens.append(next_token(value, vocab_size))
         if tokens[-1] in request.stop_ids:
@@ -28,7 +31,8 @@ def alone(request: Request, vocab_size: int, max_context: int, capacity: int):
             return tokens, "length"
         if len(tokens) in (max_context, capacity + 1):
             return tokens, "length"
-        value = key_value(value, tokens[-1], len(tokens) - 1)
+        length = min(max(len(tokens), first), last)
+        value = key_value(value, tokens[-1], len(tokens) - 1, length)
 
 
 class Workload:
@@ -37,7 +41,10 @@ class Workload:
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)
         self.vocab_size = rng.choice([2, 5, 200])
-        self.pool = BlockPool(rng.randint(2, 14), rng.choice([2, 4, 8]))
+        self.bounds = rng.choice([None, (4, 40), (16, 17)])  # of the lengths that count
+        self.pool = BlockPool(
+            rng.randint(2, 14), rng.choice([2, 4, 8]), rope_length_range=self.bounds
+        )
         self.capacity = self.pool.num_blocks * self.pool.block_size
         max_seqs = rng.randint(1, 5)
         limits = {
@@ -118,7 +125,9 @@ class Workload:
         self.pool.check([])
         assert self.pool.available == self.pool.num_blocks
         for request_id, request in self.requests.items():
-            tokens, reason = alone(request, self.vocab_size, self.max_context, self.capacity)
+            tokens, reason = alone(
+                request, self.vocab_size, self.max_context, self.capacity, self.bounds
+            )
             if request_id in self.cancelled:
                 assert request.sequence.tokens == tokens[: len(request.sequence.tokens)]
             else:

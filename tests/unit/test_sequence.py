@@ -79,7 +79,7 @@ def test_fork_shares_full_blocks_and_computes_the_rest_again():
     child = parent.fork()
     assert child.tokens == parent.tokens and child.tokens is not parent.tokens
     assert child.computed == 8 and list(child.blocks) == list(parent.blocks[:2])
-    child.tokens.append(99)
+    child.append(99)
     compute(child)
     assert parent.tokens == list(range(10)) and parent.computed == 10
     assert child.blocks[2] != parent.blocks[2]
@@ -170,9 +170,9 @@ def step(rng: random.Random, device: PagedDevice, live: list[Sequence]) -> None:
     for sequence, start, length, wants in rows:
         own = [tokens.pop(0) for _ in range({"none": 0, "last": 1, "all": length}[wants])]
         sequence.advance(length)
-        values = key_values(sequence.tokens)[: start + length]
+        values = key_values(sequence.tokens, sequence.rope_lengths)[: start + length]
         expected = [next_token(value, device.limits.vocab_size) for value in values]
         assert own == expected[len(expected) - len(own) :]
         if start + length == len(sequence.tokens) < device.limits.max_context:
-            sequence.tokens.append(own[-1])
+            sequence.append(own[-1])
     assert not tokens
