@@ -213,6 +213,8 @@ def _sum(name: str, x: str, y: str) -> Stage:
 def _rotary(part: int, geometry: Geometry) -> Stage:
     def evaluate(values: Values, weights: Weights, how: Arithmetic) -> Bounded:
         positions = np.arange(len(values["token_ids"]))
-        return bounds.rotary(positions, geometry.head_dim // 2, geometry.rope_parameters, how)[part]
+        half = geometry.head_dim // 2
+        lengths = np.full_like(positions, len(positions))
+        return bounds.rotary(positions, lengths, half, geometry.rope_parameters, how)[part]
 
     return Stage(("model.rotary_emb.cos", "model.rotary_emb.sin")[part], ("token_ids",), evaluate)

@@ -12,12 +12,19 @@ __all__ = ["rope", "rotary"]
 
 
 def rotary(
-    positions: Array, half: int, parameters: Mapping[str, object], how: Arithmetic
+    positions: Array,
+    lengths: Array,
+    half: int,
+    parameters: Mapping[str, object],
+    how: Arithmetic,
 ) -> tuple[Bounded, Bounded]:
-    """cos and sin of position times frequency, each [N, D/2] with its bound; ``half`` is D/2.
+    """cos and sin of position times frequency, each [N, half] with its bound.
 
-    ``parameters`` is the ``rope_parameters`` block of a config: rope_theta, rope_type and what
-    the type needs. transformers computes ``1 / theta ** (2 i / D)``, scales it and multiplies by
+    Positions and lengths are [N]: where each token stands, and how long its sequence was at the
+    end of the call that brought it, by which some types choose their frequencies. ``half`` is half
+    of the columns of a head that are rotated. ``parameters`` is the ``rope_parameters`` block of a
+    config: rope_theta, rope_type and what the type needs, and the config's
+    ``max_position_embeddings``. transformers computes ``1 / theta ** (2 i / D)``, scales it and multiplies by
     the position in float32. So the frequency carries the exponent's rounding (which pow magnifies
     by ln(theta) times the exponent), theta's, pow's and the reciprocal's, and scaling adds its
     own. The llama3 blend's weight ``(L / wavelength - low) / (high - low)`` has an absolute error
@@ -55,15 +62,18 @@ def rotary(
 
 
 def rope(x: Array, cos: Array, sin: Array, heads: int, how: Arithmetic) -> Bounded:
-    """Rotate the halves of each head of x [N, heads * D] by the tables cos, sin [N, D/2].
+    """Rotate the first columns of each head of x [N, heads * D] by the tables cos, sin [N, half].
 
-    ``(a cos - b sin, b cos + a sin)`` for a head's first half a and second half b, as
-    ``apply_rotary_pos_emb`` of transformers: one product and one sum on each path.
+    ``(a cos - b sin, b cos + a sin)`` for the first and the second ``half`` columns a and b, as
+    ``apply_rotary_pos_emb`` of transformers: one product and one sum on each path. The columns
+    after them are copied.
     """
     x = np.asarray(x, np.float64)
-    first, second = np.split(x.reshape(len(x), heads, -1), 2, axis=-1)
+    half = cos.shape[-1]
+    a, b, rest = np.split(x.reshape(len(x), heads, -1), [half, 2 * half], axis=-1)
     cos, sin = (np.asarray(t, np.float64)[:, None, :] for t in (cos, sin))
-    value = np.concatenate((first * cos - second * sin, second * cos + first * sin), axis=-1)
-    cos, sin, first, second = (np.abs(t) for t in (cos, sin, first, second))
-    size = np.concatenate((first * cos + second * sin, second * cos + first * sin), axis=-1)
-    return value.reshape(x.shape), size.reshape(x.shape) * how.gamma(0, 2) + TINY
+    value = np.concatenate((a * cos - b * sin, b * cos + a * sin, rest), axis=-1)
+    a, b, cos, sin = (np.abs(t) for t in (a, b, cos, sin))
+    rotated = np.concatenate((a * cos + b * sin, b * cos + a * sin), axis=-1)
+    bound = np.concatenate((rotated * how.gamma(0, 2) + TINY, np.zeros_like(rest)), axis=-1)
+    return value.reshape(x.shape), bound.reshape(x.shape)

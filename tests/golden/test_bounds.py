@@ -89,7 +89,9 @@ def test_far_rotary_tables(name: str, dumps: dict[str, Dump]) -> None:
     """S01 and S41: the definition against transformers at positions up to 131071."""
     geometry, stages = RECIPES[name].geometry(), dumps[name].stages
     half = geometry.head_dim // 2
-    tables = bounds.rotary(np.array(FAR_POSITIONS), half, geometry.rope_parameters, REFERENCE)
+    positions = np.array(FAR_POSITIONS)
+    lengths = np.full_like(positions, positions.max() + 1)
+    tables = bounds.rotary(positions, lengths, half, geometry.rope_parameters, REFERENCE)
     for part, (value, bound) in zip(("cos", "sin"), tables):
         theirs = stages[f"far/model.rotary_emb.{part}"]
         assert (np.abs(theirs - value) <= bound).all()

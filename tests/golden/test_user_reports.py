@@ -39,8 +39,9 @@ def _assert_far_rows(name: str, positions: list[int], tables: dict[str, np.ndarr
     """Tables [P, D/2] at some of FAR_POSITIONS against those that transformers made."""
     geometry, stages = RECIPES[name].geometry(), Dump.read(data_file(name)).stages
     rows = [FAR_POSITIONS.index(position) for position in positions]
+    where = np.array(positions)
     exact = [
-        bounds.rotary(np.array(positions), geometry.head_dim // 2, geometry.rope_parameters, how)
+        bounds.rotary(where, where + 1, geometry.head_dim // 2, geometry.rope_parameters, how)
         for how in (bounds.KESTREL, bounds.REFERENCE)
     ]
     for part, mine, theirs in zip(("cos", "sin"), *exact):

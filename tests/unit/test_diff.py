@@ -122,14 +122,14 @@ def test_rotary_types_by_hand() -> None:
         (linear, [0.25, 0.0025]),
         (llama3, [1.0, 0.01 * (0.5 + 0.5 / 8)]),
     ):
-        (cos, _), (sin, _) = bounds.rotary(np.array([1]), 2, parameters, KESTREL)
+        (cos, _), (sin, _) = bounds.rotary(np.array([1]), np.array([2]), 2, parameters, KESTREL)
         assert cos[0] == pytest.approx(np.cos(expected), rel=1e-15)
         assert sin[0] == pytest.approx(np.sin(expected), rel=1e-15)
 
 
 def test_rotary_of_an_unknown_type_is_refused() -> None:
     with pytest.raises(ValueError, match="expected default, linear or llama3, found 'yarn'"):
-        bounds.rotary(np.array([1]), 2, {"rope_type": "yarn", "rope_theta": 1e4}, KESTREL)
+        bounds.rotary(np.array([1]), np.array([2]), 2, {"rope_type": "yarn", "rope_theta": 1e4}, KESTREL)
 
 
 def _two_linears() -> tuple[list[Stage], dict[str, np.ndarray]]:
