@@ -18,7 +18,17 @@ from kestrel.bounds.arithmetic import (
     Array,
     Bounded,
 )
-from kestrel.bounds.operations import attention, exact, linear, residual, rms_norm, swiglu
+from kestrel.bounds.operations import (
+    attention,
+    exact,
+    geglu,
+    linear,
+    residual,
+    rms_norm,
+    scaled,
+    soft_cap,
+    swiglu,
+)
 from kestrel.bounds.rotary import rope, rotary
 
 __all__ = [
@@ -30,10 +40,13 @@ __all__ = [
     "REFERENCE_FLOAT64",
     "attention",
     "exact",
+    "geglu",
     "linear",
     "residual",
     "rms_norm",
     "rope",
     "rotary",
+    "scaled",
+    "soft_cap",
     "swiglu",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,7 +26,8 @@ class Arithmetic:
         unit: unit roundoff of its additions and products.
         lanes: a sum is this many chains in parallel, joined by a binary tree; 1 means that the
             order of the sum is unknown, which allows one chain over all terms.
-        exp_ulps, pow_ulps, trig_ulps: largest errors of exp, pow, and sin and cos, in ulps.
+        exp_ulps, pow_ulps, trig_ulps, tanh_ulps: largest errors of exp, pow, sin and cos, and tanh,
+            in ulps.
         cache: element type through which keys and values pass, or None when they stay as they are.
     """
 
@@ -35,6 +36,7 @@ class Arithmetic:
     exp_ulps: float
     pow_ulps: float
     trig_ulps: float
+    tanh_ulps: float
     cache: type | None = None
 
     def gamma(self, terms: int, extra: int = 0) -> float:
@@ -46,12 +48,18 @@ class Arithmetic:
         total = -(-terms // self.lanes) + joins + extra
         return total * self.unit / (1 - total * self.unit) + (terms + extra) * 2 * UNIT64
 
+    def ulps(self, count: float) -> float:
+        """Relative error of a function's value that is off by ``count`` units in the last place:
+        twice the unit roundoff each, and as much for the float64 yardstick's own function."""
+        return 2 * count * (self.unit + UNIT64)
+
 
 #: 16 logical lanes, one fused multiply-add chain each, joined by a tree of four additions. exp
 #: stays within 1 ulp (native/cpu/simd/vec.h), pow, sin and cos are rounded from more digits.
-KESTREL = Arithmetic(UNIT32, lanes=16, exp_ulps=1, pow_ulps=1, trig_ulps=1)
+KESTREL = Arithmetic(UNIT32, lanes=16, exp_ulps=1, pow_ulps=1, trig_ulps=1, tanh_ulps=1)
 #: torch on a CPU: BLAS with an unknown order of sums; softmax uses exp_u20 ("ULP=20"), the tables
-#: Sleef's powf_u10 (1 ulp), cosf_u35 and sinf_u35 (3.5 ulps): ATen/cpu/vec/vec256_float.h.
-REFERENCE = Arithmetic(UNIT32, lanes=1, exp_ulps=20, pow_ulps=1, trig_ulps=3.5)
+#: Sleef's powf_u10 (1 ulp), cosf_u35 and sinf_u35 (3.5 ulps), caps and GELU tanhf_u10 (1 ulp):
+#: ATen/cpu/vec/vec256_float.h.
+REFERENCE = Arithmetic(UNIT32, lanes=1, exp_ulps=20, pow_ulps=1, trig_ulps=3.5, tanh_ulps=1)
 #: The same code run in float64 (the rotary tables stay float32, as transformers computes them).
-REFERENCE_FLOAT64 = Arithmetic(UNIT64, lanes=1, exp_ulps=20, pow_ulps=1, trig_ulps=3.5)
+REFERENCE_FLOAT64 = replace(REFERENCE, unit=UNIT64)

@@ -24,7 +24,9 @@ def rotary(
     end of the call that brought it, by which some types choose their frequencies. ``half`` is half
     of the columns of a head that are rotated. ``parameters`` is the ``rope_parameters`` block of a
     config: rope_theta, rope_type and what the type needs, and the config's
-    ``max_position_embeddings``. transformers computes ``1 / theta ** (2 i / D)``, scales it and multiplies by
+    ``max_position_embeddings``.
+
+    transformers computes ``1 / theta ** (2 i / D)``, scales it and multiplies by
     the position in float32. So the frequency carries the exponent's rounding (which pow magnifies
     by ln(theta) times the exponent), theta's, pow's and the reciprocal's, and scaling adds its
     own. The llama3 blend's weight ``(L / wavelength - low) / (high - low)`` has an absolute error
