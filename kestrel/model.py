@@ -124,7 +124,10 @@ class Model:
         self.context_limit = capacity.max_context
         self.cache = PagedCache(backend, self.config, capacity.num_blocks, dtype)
         self.pool = BlockPool(
-            capacity.num_blocks, BLOCK_SIZE, rope_length_range=self.config.rope_length_range
+            capacity.num_blocks,
+            BLOCK_SIZE,
+            window=self.config.attention_window,
+            rope_length_range=self.config.rope_length_range,
         )
         self.notes = [*checkpoint.notes, *self.config.notes, *notes, *generation.notes]
         self.notes += self.tokenizer.warnings

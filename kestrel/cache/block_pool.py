@@ -41,6 +41,7 @@ class BlockPool:
         num_blocks: blocks in the cache, at least 1.
         block_size: positions per block.
         limit: what a user raises to get more blocks; ends up in the text of CapacityError.
+        window: positions that a token sees, itself included; None: all up to it. See Sequence.
         rope_length_range: (first, last) lengths between which the frequencies of the rotary
             embedding follow the length of a sequence, see Sequence; None: they never do.
     """
@@ -50,6 +51,7 @@ class BlockPool:
         num_blocks: int,
         block_size: int = 16,
         limit: str = "the size of the KV cache (Limits.cache_bytes)",
+        window: int | None = None,
         rope_length_range: tuple[int, int] | None = None,
     ) -> None:
         if num_blocks < 1 or block_size < 1:
@@ -60,6 +62,7 @@ class BlockPool:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.limit = limit
+        self.window = window
         self.rope_length_range = rope_length_range
         self._lock = threading.Lock()
         self._returned: deque[int] = deque()  # released, not yet counted
@@ -127,20 +130,17 @@ class BlockPool:
         the very thread that holds the lock; whoever comes next then counts them. Raises ValueError
         for a block that nobody holds.
         """
-        # The last position goes first: a prefix is then reused after what continues it, so that no
-        # cached block is ever cut off from its start.
+        # The last position goes first: a prefix is then reused after what continues it, which
+        # cannot be found without it. (Blocks that left a window go before what continues them.)
         self._returned.extend(reversed(blocks))
         if not self._lock.locked():
             with self._lock:
                 self._take_back()
 
     def publish(
-        self,
-        parent: int | None,
-        tokens: Sequence[int],
-        block: int,
+        self, parent: int | None, tokens: Sequence[int], block: int,
         rope_lengths: Sequence[int] | None = None,
-    ) -> int:
+    ) -> int:  # fmt: skip
         """Make a full private block findable, and return the block to use in its place from now on.
 
         That is ``block``, unless another block already has this content: then that one is held
@@ -151,7 +151,7 @@ class BlockPool:
             parent: the published block before it, None for the first of a sequence.
             tokens: the ``block_size`` tokens whose keys and values it contains.
             block: held once and unpublished, else ValueError.
-            rope_lengths: of the tokens, ascending.
+            rope_lengths: of the tokens.
         """
         with self._lock:
             before = _START if parent is None else self._serials[parent]
@@ -174,11 +174,9 @@ class BlockPool:
             return block
 
     def find_prefix(
-        self,
-        tokens: Sequence[int],
-        max_blocks: int | None = None,
+        self, tokens: Sequence[int], max_blocks: int | None = None,
         rope_lengths: Sequence[int] | None = None,
-    ) -> list[int]:
+    ) -> list[int]:  # fmt: skip
         """Hold and return the published blocks of the longest known prefix of ``tokens``.
 
         Only full blocks count, at most ``max_blocks`` of them, whose tokens were rotated by the
@@ -241,7 +239,7 @@ class BlockPool:
 
         Lengths that all count as the first say nothing: short prompts of any length share blocks.
         """
-        if rope_lengths is None or rope_lengths[-1] <= self.rope_length_range[0]:
+        if rope_lengths is None or max(rope_lengths) <= self.rope_length_range[0]:
             return tokens
         return (*tokens, *rope_lengths)
 

@@ -97,6 +97,16 @@ def test_a_generated_block_is_found_by_what_was_generated_alike():
     assert again.adopt_prefix() == 8 and again.blocks == grown.blocks[:2]
 
 
+def test_what_is_left_of_a_long_prompt_is_not_taken_for_a_short_one():
+    pool = BlockPool(32, 4, rope_length_range=(8, 32))
+    cut = Sequence(pool, [1] * 20)
+    cut.truncate(2)
+    cut.extend([1] * 3)
+    assert list(cut.rope_lengths) == [20, 20, 8, 8, 8]
+    compute(cut)
+    assert Sequence(pool, [1] * 5).adopt_prefix() == 0
+
+
 def test_a_preempted_request_is_computed_again_by_the_lengths_it_had():
     pool = BlockPool(5, 4, rope_length_range=(1, 100))
     scheduler = Scheduler(pool, 16, 2, 16, 100)
