@@ -208,18 +208,20 @@ class DecoderConfig:
                 yield from self._described_layers()
             elif name not in ("sources", "notes"):
                 hf_name = HF_NAMES.get(name, name)
-                if value != spec.default or hf_name in self.sources:
+                usual = self.attention_bias if name == "attention_output_bias" else spec.default
+                if value != usual or hf_name in self.sources:
                     yield hf_name, value, self.sources.get(hf_name, "given")
 
     def _described_layers(self) -> Iterator[tuple[str, object, str]]:
-        plain = LayerKind(None, self.rope)
-        if all(kind == plain for kind in self.layers):
-            return
         values = {
             "layer_types": [kind.attention for kind in self.layers],
             "sliding_window": next((k.window for k in self.layers if k.window), None),
             "no_rope_layers": [int(kind.rope is not None) for kind in self.layers],
         }
+        if values["sliding_window"] is None:
+            del values["layer_types"]
+            if "sliding_window" not in self.sources:  # one that is switched off is worth a line
+                del values["sliding_window"]
         if all(values["no_rope_layers"]):
             del values["no_rope_layers"]
         for key, value in values.items():
