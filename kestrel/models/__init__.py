@@ -6,18 +6,22 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from kestrel.errors import ConfigError, UnsupportedModelError
-from kestrel.models import llama
+from kestrel.models import gemma, gemma2, granite, llama, mistral, olmo2, qwen2, qwen3, smollm3
 from kestrel.models.checks import shorten
 from kestrel.models.config import DecoderConfig
 from kestrel.models.limits import Limits
 from kestrel.models.family import Family, locate
+from kestrel.models.relatives import RELATIVES
 from kestrel.models.rope_config import RopeConfig
 
 __all__ = ["FAMILIES", "DecoderConfig", "Family", "Limits", "RopeConfig", "family_for"]
 
 #: model_type to Family; a new family is one module, and its name here.
 FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {module.FAMILY.model_type: module.FAMILY for module in (llama,)}
+    {
+        module.FAMILY.model_type: module.FAMILY
+        for module in (llama, mistral, qwen2, qwen3, smollm3, gemma, gemma2, olmo2, granite)
+    }
 )
 
 
@@ -42,11 +46,13 @@ def _family_for(config: Mapping[str, object]) -> Family:
             f"{supported}",
             "model_type",
         )
-    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
+    name = model_type if isinstance(model_type, str) else ""
+    family = FAMILIES.get(name)
     if family is None:
+        what = RELATIVES.get(name)
         raise UnsupportedModelError(
-            f"model_type: expected one of {supported}, found {shorten(model_type)}: this "
-            "architecture is not supported",
+            f"model_type: expected one of {supported}, found {shorten(model_type)}: "
+            + (f"it is {what}" if what else "this architecture is not supported"),
             "model_type",
         )
     classes = config.get("architectures")
