@@ -49,7 +49,7 @@ def rotary_embedding(command, step, positions, rope_lengths, inverse_frequencies
 def rms_norm(command, step, x, weight):
     """(offset + w) * (x / sqrt(mean(x^2) + eps)) over each run of len(w) columns
     (Zhang and Sennrich 2019, arXiv:1910.07467)"""
-    runs = x.reshape(len(x), -1, len(weight)).astype(float64)
+    runs = x.reshape(len(x), x.shape[1] // len(weight), len(weight)).astype(float64)
     mean = (runs * runs).mean(axis=-1, keepdims=True)
     weight = weight.astype(float64) + float32(command.attributes["offset"])
     y = weight * (runs / numpy.sqrt(mean + float32(command.attributes["eps"])))
@@ -57,19 +57,21 @@ def rms_norm(command, step, x, weight):
 
 
 def linear(command, step, x, *rest):
-    """y_i = (residual +) scale * (x W_iᵀ (+ b_i))"""
+    """y_i = (residual +) scale * (x W_iᵀ (+ b_i))
+
+    Row by row, so that a row's bits do not depend on its neighbours; and the product is rounded
+    before it is added, as it is where a traced program adds it in a command of its own."""
     weights, biases, residual = rest[:3], rest[3:6], rest[6]
+    scale = float64(float32(command.attributes["scale"]))
     results = []
     for weight, bias in zip(weights, biases):
         if weight is None:
             continue
-        y = x.astype(float64) @ weight.astype(float64).T  # [M, O]
+        rows = x.astype(float64)[:, None, :]  # [M, 1, I]
+        y = (rows @ weight.astype(float64).T)[:, 0]  # [M, O]
         if bias is not None:
             y = y + bias
-        y = y * float32(command.attributes["scale"])
-        if residual is not None:
-            y = y + residual
-        results.append(y)
+        results.append(scale * y if residual is None else residual + scale * y.astype(float32))
     return tuple(results)
 
 

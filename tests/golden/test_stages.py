@@ -12,13 +12,21 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from golden.engines import ENGINES, ISAS, Engine, Folders, assert_within, held_to_definition
-from golden.engines import same_bits
+from golden.engines import (
+    ENGINES,
+    ISAS,
+    Engine,
+    Folders,
+    assert_within,
+    held_to_definition,
+    same_bits,
+    trace_of,
+)
 from golden.recipes import RECIPES, data_file
-from kestrel import bounds
+from kestrel.bounds import KESTREL
 from kestrel.diff import compare
 from kestrel.dump import Dump
-from kestrel.stages import llama_stages
+from kestrel.stages import stages_of
 
 CHUNKS = (1, 7, 64)
 engines = pytest.mark.parametrize("engine", ENGINES, ids=str)
@@ -36,9 +44,11 @@ def golden(name: str) -> Dump:
 
 
 def rows_of(name: str, trace, cache: type | None = None):
-    ours = replace(bounds.KESTREL, cache=cache)
-    stages = list(llama_stages(RECIPES[name].geometry()))
-    rows = compare(stages, RECIPES[name].weights(), trace.ids, trace, golden(name).stages, ours)
+    ours, theirs, recipe = replace(KESTREL, cache=cache), golden(name).stages, RECIPES[name]
+    stages = list(stages_of(recipe.geometry()))
+    rows = compare(
+        stages, recipe.weights(), trace.ids, trace, theirs, ours, decode_from=recipe.decode_from
+    )
     assert [row.stage for row in rows] == [stage.name for stage in stages]
     return rows
 
@@ -47,19 +57,16 @@ def rows_of(name: str, trace, cache: type | None = None):
 @recipes
 def test_every_stage_at_all_positions(name: str, engine: Engine, folders: Folders) -> None:
     """Whole, chunked, token by token and batched, each within the bound of each stage."""
-    ids = golden(name).ids
+    recipe, ids = RECIPES[name], golden(name).ids
+    start = ids[: recipe.decode_from]
     with engine.load(folders[name]) as model:
-        whole = model.trace(ids)
-        chunked = [model.trace(ids, chunk=chunk) for chunk in CHUNKS]
-        others = [ids[::-1][:3], ids, ids[5:], ids[:1]]
-        batched = model.trace(others)[1]
+        whole = trace_of(model, recipe)
+        chunked = [trace_of(model, recipe, chunk) for chunk in CHUNKS]
+        batched = model.trace([ids[::-1][:3], start, ids[5:], ids[:1]])[1]
+    assert whole.ids == ids and batched.ids == start
     assert_within(rows_of(name, whole))
     for trace in (*chunked, batched):
-        assert trace.ids == ids
-        if engine.backend == "cpu":
-            assert all(same_bits(trace[stage], whole[stage]) for stage in whole)
-        else:
-            assert_within(rows_of(name, trace))
+        assert all(same_bits(trace[stage], whole[stage][: len(trace.ids)]) for stage in whole)
 
 
 @engines
@@ -68,18 +75,15 @@ def test_the_untraced_program_gives_the_traced_logits(
     name: str, engine: Engine, folders: Folders
 ) -> None:
     """A traced program records sums unfolded: prefill and decode must agree with it."""
-    ids = golden(name).ids
+    recipe, ids = RECIPES[name], golden(name).ids
+    # Frequencies that follow the length of the sequence follow that of its first call.
+    start = recipe.decode_from or (len(ids) if recipe.follows_length else 9)
     with engine.load(folders[name]) as model:
-        traced = model.trace(ids, ["lm_head"])["lm_head"]
+        trace = trace_of(model, recipe)
         session = model.session()
-        rows = [(8, session.prefill(ids[:9]))]
-        rows += [(at, session.decode(ids[at])) for at in range(9, len(ids))]
-    for at, logits in rows:
-        if engine.backend == "cpu":
-            assert same_bits(logits, traced[at])
-        else:
-            # float64 sums rounded once each: one unit in the last place of the terms is plenty.
-            assert np.abs(logits - traced[at]).max() <= 1e-6 * np.abs(traced[at]).max()
+        rows = [session.prefill(ids[:start]), *(session.decode(token) for token in ids[start:])]
+    traced = trace["logits" if "logits" in trace else "lm_head"]
+    assert all(same_bits(logits, row) for logits, row in zip(rows, traced[start - 1 :]))
 
 
 @recipes
@@ -89,7 +93,7 @@ def test_every_instruction_set_gives_the_same_bits(name: str, folders: Folders) 
     traces = []
     for isa in ISAS:
         with Engine("cpu", isa).load(folders[name]) as model:
-            traces.append(model.trace(golden(name).ids))
+            traces.append(trace_of(model, RECIPES[name]))
     for trace in traces[1:]:
         differing = [s for s in traces[0] if not same_bits(trace[s], traces[0][s])]
         assert differing == []
@@ -100,7 +104,7 @@ def test_every_number_of_threads_gives_the_same_bits(name: str, folders: Folders
     traces = []
     for threads in (1, 2, 3):
         with ENGINES[-1].load(folders[name], threads=threads) as model:
-            traces.append(model.trace(golden(name).ids))
+            traces.append(trace_of(model, RECIPES[name]))
     for trace in traces[1:]:
         assert [s for s in traces[0] if not same_bits(trace[s], traces[0][s])] == []
 
