@@ -11,8 +11,7 @@ from kestrel.cache.paged_cache import KV_DTYPES, bytes_per_token
 from kestrel.checkpoint import Checkpoint
 from kestrel.errors import TokenizerError
 from kestrel.generation import GenerationSettings, read_generation
-from kestrel.models import family_for
-from kestrel.models.weights import bind
+from kestrel.models import understand
 from kestrel.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -31,11 +30,7 @@ def inspect_folder(folder: str | os.PathLike[str], mmap: bool = True) -> dict[st
     Raises CheckpointError and ConfigError as ``kestrel.load`` does.
     """
     checkpoint = Checkpoint(folder, mmap=mmap)
-    file = checkpoint.folder / "config.json"
-    family = family_for(checkpoint.config, file)
-    config = family.parse(checkpoint.config, file)
-    weights, notes = bind(checkpoint, config, family)
-    notes = [*checkpoint.notes, *config.notes, *notes]
+    config, weights, notes = understand(checkpoint)
     try:
         tokenizer = Tokenizer.from_folder(checkpoint.folder)
     except TokenizerError as error:
@@ -45,7 +40,7 @@ def inspect_folder(folder: str | os.PathLike[str], mmap: bool = True) -> dict[st
     notes += generation.notes
     return {
         "folder": str(checkpoint.folder),
-        "model_type": family.model_type,
+        "model_type": config.model_type,
         "config": [
             {"name": name, "value": value, "source": source}
             for name, value, source in config.described()

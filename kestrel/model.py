@@ -21,10 +21,9 @@ from kestrel.errors import RequestError
 from kestrel.generation import read_generation
 from kestrel.integers import integer, token_ids
 from kestrel.laps import Laps
-from kestrel.models import family_for
+from kestrel.models import understand
 from kestrel.models.limits import Limits
 from kestrel.models.decoder import decoder
-from kestrel.models.weights import bind
 from kestrel.program.recorder import Recorder
 from kestrel.program.trace import Trace, TraceSpec
 from kestrel.program.values import Dim
@@ -107,10 +106,8 @@ class Model:
         limits = Limits() if limits is None else limits
         if not isinstance(limits, Limits):
             raise RequestError(f"limits: expected kestrel.Limits, found {limits!r:.80}")
-        family = family_for(checkpoint.config, checkpoint.folder / "config.json")
         self.folder = checkpoint.folder
-        self.config = family.parse(checkpoint.config, checkpoint.folder / "config.json")
-        self.weights, notes = bind(checkpoint, self.config, family)
+        self.config, self.weights, notes = understand(checkpoint)
         laps.lap("weights")
         self.tokenizer = Tokenizer.from_folder(checkpoint.folder)
         laps.lap("tokenizer")
@@ -129,7 +126,7 @@ class Model:
             window=self.config.attention_window,
             rope_length_range=self.config.rope_length_range,
         )
-        self.notes = [*checkpoint.notes, *self.config.notes, *notes, *generation.notes]
+        self.notes = [*notes, *generation.notes]
         self.notes += self.tokenizer.warnings
         self.notes += self.tokenizer.notes_for(self.config.vocab_size)
         self.notes += capacity.notes

@@ -105,8 +105,9 @@ def bind(
 ) -> tuple[DecoderWeights, list[str]]:
     """The weights by use, and notes for the user.
 
-    Raises MissingTensorError, UnexpectedTensorError (a tied head with values of its own too),
-    ShapeError or DtypeError; each names the file, the tensor, what was expected and found.
+    Raises CheckpointError (a tensor that the index does not name), MissingTensorError,
+    UnexpectedTensorError (a tied head with values of its own too), ShapeError or DtypeError; each
+    names the file, the tensor, what was expected and found.
     """
     tensors, notes = checkpoint.tensors, []
     wanted = {each.name: each for each in _wanted(config, family)}
@@ -116,14 +117,16 @@ def bind(
     names = {name: naming.stored(name) for name in wanted}
     missing = [name for name in names.values() if name not in tensors]
     unused = set(tensors).difference(names.values())
-    unused -= _skipped(unused, naming, family, notes)
+    skipped = _skipped(unused, naming, family, notes)
+    checkpoint.check_index(skipped)
+    unused -= skipped
     head = naming.stored("lm_head.weight")
     if config.tie_word_embeddings:
         unused.discard(head)
     if missing:
-        raise missing_error(checkpoint, missing, len(names), unused)
+        raise missing_error(checkpoint, missing, len(names), unused, family.model_type)
     if unused:
-        raise unexpected_error(checkpoint, unused)
+        raise unexpected_error(checkpoint, unused, family.model_type)
     for each in wanted.values():
         _check(tensors[names[each.name]], each)
     bound = {name: tensors[stored] for name, stored in names.items()}
