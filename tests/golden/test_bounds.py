@@ -47,11 +47,12 @@ def test_definitions_are_those_of_transformers(name: str, dumps: dict[str, Dump]
     recipe, dump = RECIPES[name], dumps[name]
     lengths = rope_lengths(len(dump.ids), recipe.decode_from)
     values = {"token_ids": np.asarray(dump.ids), "rope_lengths": lengths}
+    weights = recipe.weights()
     for stage in stages_of(recipe.geometry()):
         if stage.name.startswith("model.rotary_emb"):
             values[stage.name] = dump.stages[stage.name]
         else:
-            values[stage.name] = stage.evaluate(values, recipe.weights(), KESTREL)[0]
+            values[stage.name] = stage.evaluate(values, weights, KESTREL)[0]
     ((last, theirs),) = dump.float64.items()
     assert stage.name == last
     assert np.abs(values[last] - theirs).max() <= 1e-12 * np.abs(theirs).max()

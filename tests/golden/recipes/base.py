@@ -159,8 +159,8 @@ class Recipe:
 
     def drawn(self) -> dict[str, np.ndarray]:
         """Tensor name -> float32 values before they are rounded to the stored type."""
-        bits = np.random.PCG64(self.seed)
-        return {name: self._draw(bits, name, shape) for name, shape in self.shapes()}
+        bits, offset = np.random.PCG64(self.seed), self.geometry().norm_offset
+        return {name: self._draw(bits, offset, name, shape) for name, shape in self.shapes()}
 
     def weights(self) -> dict[str, np.ndarray]:
         """Name in the definitions -> the stored values as float32."""
@@ -207,7 +207,9 @@ class Recipe:
             digest.update(name.encode() + encode(values, self.dtype))
         return digest.hexdigest()
 
-    def _draw(self, bits: np.random.PCG64, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    def _draw(
+        self, bits: np.random.PCG64, norm_offset: float, name: str, shape: tuple[int, ...]
+    ) -> np.ndarray:
         """Uniform in [-s, s) with s a power of two, or in [0.5, 1.5) for what norms multiply by.
 
         A linear's s is the power of two next to sqrt(3 / inputs): outputs as large as inputs.
@@ -216,7 +218,7 @@ class Recipe:
         unit = (bits.random_raw(count) >> np.uint64(40)).astype(np.float64) * 2.0**-23 - 1.0
         power = next((p for ending, p in self.scale.items() if name.endswith(ending)), 0)
         if name.endswith("norm.weight"):
-            unit = 1.0 - self.geometry().norm_offset + unit / 2
+            unit = 1.0 - norm_offset + unit / 2
         elif name.endswith(".bias"):
             power -= 1
         elif not name.endswith("embed_tokens.weight"):
