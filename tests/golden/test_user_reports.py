@@ -1,6 +1,6 @@
-"""User reports S01, S02, S04, S36, S37, S41, S42, S43: the right behaviour, on every backend.
+"""Reports S01, S02, S04, S06, S07, S10, S36, S37, S41 to S43: the right behaviour on every backend.
 
-What went wrong in each report is made to happen in tests/golden/numpy_llama.py, where
+What went wrong in each report is made to happen in tests/golden/numpy_decoder.py, where
 test_bounds.py shows that the bounds would catch it.
 """
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import kestrel
 from golden.engines import ENGINES, Engine, Folders, held_to_definition, same_bits
@@ -103,6 +104,40 @@ def test_s04_head_dim_is_read_and_not_derived(engine: Engine, folders: Folders) 
         )
     }
     assert list(widths.values()) == [64, 32, 64, 32, 8]
+
+
+@engines
+def test_s06_a_window_belongs_to_a_layer(engine: Engine, folders: Folders) -> None:
+    """The first of two layers sees 8 positions, the second all, at each of 40 positions."""
+    recipe = _with(
+        "qwen2-layer-types-f16",
+        layer_types=["sliding_attention", "full_attention"],
+        sliding_window=8,
+    )
+    with engine.load(folders[recipe]) as model:
+        assert [kind.window for kind in model.config.layers] == [8, None]
+        held_to_definition(recipe, model.trace(recipe.ids(40)))
+
+
+@pytest.mark.parametrize("name", ["qwen2-window-unused", "qwen3-one-kv-head", "smollm3-list-bf16"])
+@engines
+def test_s07_a_window_that_is_switched_off(engine: Engine, name: str, folders: Folders) -> None:
+    """40 tokens, a window of 8 that is not used."""
+    recipe = _with(name, use_sliding_window=False, sliding_window=8)
+    with engine.load(folders[recipe]) as model:
+        assert [kind.window for kind in model.config.layers] == [None, None]
+        held_to_definition(recipe, model.trace(recipe.ids(40)))
+
+
+def test_s10_a_bias_that_the_family_lacks_is_named(tmp_path: Path) -> None:
+    """Qwen2 has biases of q, k and v that no key announces, and none of o."""
+    folder = RECIPES["qwen2-window-unused"].write(tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.1.self_attn.o_proj.bias"] = np.zeros(24, np.float32)
+    save_file(tensors, folder / "model.safetensors")
+    name = "model.layers.1.self_attn.o_proj.bias"
+    with pytest.raises(kestrel.errors.UnexpectedTensorError, match=name):
+        Engine("reference").load(folder)
 
 
 @engines
