@@ -24,7 +24,7 @@ from golden.engines import (
 )
 from golden.recipes import RECIPES, data_file
 from kestrel.bounds import KESTREL
-from kestrel.diff import compare
+from kestrel.diff import compare, compare_trace
 from kestrel.dump import Dump
 from kestrel.program.trace import Trace
 from kestrel.stages import stages_of
@@ -111,6 +111,19 @@ def test_chunks_and_batches_change_no_bit(
         traces.append(model.trace([ids[::-1][:3], start, ids[5:], ids[:1]])[1])
     for trace in traces:
         assert all(same_bits(trace[stage], whole[stage][: len(trace.ids)]) for stage in whole)
+
+
+@pytest.mark.parametrize("name", [n for n, each in RECIPES.items() if each.decode_from is None])
+def test_diff_reads_the_geometry_from_the_loaded_model(
+    name: str, folders: Folders, runs: Runs
+) -> None:
+    """`kestrel diff` knows no recipe: config and weights say what the stages are."""
+    trace = runs.whole(name, ENGINES[0])
+    with ENGINES[0].load(folders[name]) as model:
+        rows = compare_trace(trace, golden(name), model.config, model.weights)
+    assert_within(rows)
+    stages = stages_of(RECIPES[name].geometry())
+    assert [row.stage for row in rows] == [stage.name for stage in stages]
 
 
 @recipes
