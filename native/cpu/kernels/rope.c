@@ -1,4 +1,4 @@
-/* Rotates the halves of each head: lo cos - hi sin, hi cos + lo sin. Products are rounded before
+/* Rotates the halves of the first columns of each head, and copies the rest: lo cos - hi sin, hi cos + lo sin. Products are rounded before
  * they are added, as the reference's q * cos + rotate_half(q) * sin does. */
 #include "kernel.h"
 
@@ -16,7 +16,7 @@ static void rotate_head(const float *x, const float *cosine, const float *sine, 
 void KST_FN(rope)(const kst_cmd *cmd, const kst_step *step, kst_share share) {
     const int64_t heads = cmd->args.rope.heads, kv_heads = cmd->args.rope.kv_heads,
                   dim = cmd->args.rope.head_dim;
-    const int64_t half = dim / 2, both = heads + kv_heads, total = kst_row_count(cmd, step) * both;
+    const int64_t half = cmd->args.rope.rotary_dim / 2, both = heads + kv_heads, total = kst_row_count(cmd, step) * both;
     const int64_t end = kst_end(total, share);
     for (int64_t i = kst_begin(total, share); i < end; i++) {
         const int64_t row = i / both, head = i % both;
@@ -25,7 +25,9 @@ void KST_FN(rope)(const kst_cmd *cmd, const kst_step *step, kst_share share) {
         const int side = head >= heads; /* 0: query, 1: key */
         const int64_t at =
             side ? (row * kv_heads + head - heads) * dim : (row * heads + head) * dim;
-        rotate_head((const float *)cmd->in[side] + at, cosine, sine, (float *)cmd->out[side] + at,
-                    half);
+        const float *x = (const float *)cmd->in[side] + at;
+        float *y = (float *)cmd->out[side] + at;
+        rotate_head(x, cosine, sine, y, half);
+        memcpy(y + 2 * half, x + 2 * half, (size_t)(dim - 2 * half) * sizeof(float));
     }
 }
