@@ -173,7 +173,45 @@ def test_rotary_types_by_hand() -> None:
         assert sin[0] == pytest.approx(np.sin(expected), rel=1e-15)
 
 
+def test_dynamic_by_hand() -> None:
+    """D = 4: theta is multiplied by the square of 3 * 16 / 8 - 2 = 4, beyond 8 tokens."""
+    parameters = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 3.0}
+    parameters |= {"max_position_embeddings": 8}
+    lengths = np.array([8, 16])
+    (cos, _), _ = bounds.rotary(np.array([7, 15]), lengths, 2, parameters, KESTREL)
+    assert cos[0] == pytest.approx(np.cos([7.0, 0.07]), rel=1e-14)
+    assert cos[1] == pytest.approx(np.cos([15.0, 15 * 0.0025]), rel=1e-14)
+
+
+def test_longrope_by_hand() -> None:
+    """From 9 tokens on the long factors; 64 positions after 8 stretch by the root of 2."""
+    parameters = {"rope_type": "longrope", "rope_theta": 1e4, "max_position_embeddings": 64}
+    parameters |= {"original_max_position_embeddings": 8}
+    parameters |= {"short_factor": [1.0, 2.0], "long_factor": [4.0, 8.0]}
+    _, (sin, bound) = bounds.rotary(np.array([7, 8]), np.array([8, 9]), 2, parameters, KESTREL)
+    root = math.sqrt(2)
+    assert sin[0] == pytest.approx(root * np.sin([7.0, 0.07 / 2]), rel=1e-14)
+    assert sin[1] == pytest.approx(root * np.sin([8 / 4, 0.08 / 8]), rel=1e-14)
+    assert (0 < bound).all() and (bound < 100 * U).all()
+
+
+def test_yarn_by_hand() -> None:
+    """Dimension 0 turns 100 times within the original length and stays, 1 turns once: divided."""
+    parameters = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8, "beta_fast": 100}
+    parameters |= {"original_max_position_embeddings": 200 * math.pi, "truncate": False}
+    parameters |= {"max_position_embeddings": 1 << 20}
+    for extra, stretch in (
+        ({}, 0.1 * math.log(8) + 1),
+        ({"attention_factor": 0.5}, 0.5),
+        ({"mscale": 2, "mscale_all_dim": 1}, (0.2 * math.log(8) + 1) / (0.1 * math.log(8) + 1)),
+    ):
+        (cos, _), _ = bounds.rotary(
+            np.array([3]), np.array([4]), 2, {**parameters, **extra}, KESTREL
+        )
+        assert cos[0] == pytest.approx(stretch * np.cos([3.0, 0.03 / 8]), rel=1e-12)
+
+
 def test_rotary_of_an_unknown_type_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected default, linear or llama3, found 'yarn'"):
-        parameters = {"rope_type": "yarn", "rope_theta": 1e4}
+    with pytest.raises(ValueError, match="expected one of default, .*, found 'su'"):
+        parameters = {"rope_type": "su", "rope_theta": 1e4}
         bounds.rotary(np.array([1]), np.array([2]), 2, parameters, KESTREL)

@@ -15,8 +15,6 @@ from golden.recipes import (
     qwen3,
     smollm3,
 )
-from kestrel.models import FAMILIES
-from kestrel.models.rope_config import ROPE_TYPES
 from golden.recipes.base import FAR_POSITIONS, Recipe, data_file, far_tables
 
 __all__ = ["FAR_POSITIONS", "RECIPES", "Recipe", "data_file", "far_tables"]
@@ -26,17 +24,7 @@ _MODULES = (
 )  # fmt: skip
 
 
-
-def _has_landed(recipe: Recipe) -> bool:
-    # Families and RoPE types come one by one; each brings its recipes.
-    types = {rope["rope_type"] for rope in recipe.geometry().ropes.values()}
-    return recipe.config_json()["model_type"] in FAMILIES and types <= set(ROPE_TYPES)
-
-
 #: Name -> recipe, of all families.
 RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe
-    for module in _MODULES
-    for recipe in module.RECIPES
-    if _has_landed(recipe)
+    recipe.name: recipe for module in _MODULES for recipe in module.RECIPES
 }
