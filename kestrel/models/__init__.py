@@ -7,7 +7,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from kestrel.errors import ConfigError, UnsupportedModelError
-from kestrel.models import gemma, gemma2, granite, llama, mistral, olmo2, qwen2, qwen3, smollm3
+from kestrel.models import (
+    gemma,
+    gemma2,
+    gemma3_text,
+    granite,
+    llama,
+    mistral,
+    olmo2,
+    qwen2,
+    qwen3,
+    smollm3,
+)
 from kestrel.models.checks import shorten
 from kestrel.models.config import DecoderConfig
 from kestrel.models.limits import Limits
@@ -26,7 +37,9 @@ __all__ += ["family_for", "understand"]
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         module.FAMILY.model_type: module.FAMILY
-        for module in (llama, mistral, qwen2, qwen3, smollm3, gemma, gemma2, olmo2, granite)
+        for module in (
+            llama, mistral, qwen2, qwen3, smollm3, gemma, gemma2, gemma3_text, olmo2, granite,
+        )  # fmt: skip
     }
 )
 

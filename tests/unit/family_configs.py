@@ -6,17 +6,18 @@ from unit.llama_configs import PUBLIC_CONFIGS as LLAMA_CONFIGS
 
 __all__ = ["CLASSES", "FAMILY_TENSORS", "PUBLIC", "TINY", "tiny"]
 
-#: model_type -> beginning of its classes' names in transformers, with the name of its base model.
+#: model_type -> beginnings of its classes' names in transformers, XForCausalLM and XConfig.
 CLASSES = {
-    "llama": ("Llama", "LlamaModel"),
-    "mistral": ("Mistral", "MistralModel"),
-    "qwen2": ("Qwen2", "Qwen2Model"),
-    "qwen3": ("Qwen3", "Qwen3Model"),
-    "smollm3": ("SmolLM3", "SmolLM3Model"),
-    "gemma": ("Gemma", "GemmaModel"),
-    "gemma2": ("Gemma2", "Gemma2Model"),
-    "olmo2": ("Olmo2", "Olmo2Model"),
-    "granite": ("Granite", "GraniteModel"),
+    "llama": ("Llama", "Llama"),
+    "mistral": ("Mistral", "Mistral"),
+    "qwen2": ("Qwen2", "Qwen2"),
+    "qwen3": ("Qwen3", "Qwen3"),
+    "smollm3": ("SmolLM3", "SmolLM3"),
+    "gemma": ("Gemma", "Gemma"),
+    "gemma2": ("Gemma2", "Gemma2"),
+    "gemma3_text": ("Gemma3", "Gemma3Text"),
+    "olmo2": ("Olmo2", "Olmo2"),
+    "granite": ("Granite", "Granite"),
 }
 
 #: Sizes that no family has a default for; q is 40 columns wide, k and v are 20.
@@ -49,6 +50,12 @@ _LLAMA = {
     "input_layernorm.weight": (32,),
     "post_attention_layernorm.weight": (32,),
 }
+_GEMMA2 = {
+    **_LLAMA,
+    "pre_feedforward_layernorm.weight": (32,),
+    "post_feedforward_layernorm.weight": (32,),
+}
+_HEAD_NORMS = {"self_attn.q_norm.weight": (10,), "self_attn.k_norm.weight": (10,)}
 #: model_type -> tensors of a layer of ``tiny`` and their shapes, as the family's class saves them.
 FAMILY_TENSORS: dict[str, dict[str, tuple[int, ...]]] = {
     "llama": _LLAMA,
@@ -59,14 +66,11 @@ FAMILY_TENSORS: dict[str, dict[str, tuple[int, ...]]] = {
         "self_attn.k_proj.bias": (20,),
         "self_attn.v_proj.bias": (20,),
     },
-    "qwen3": {**_LLAMA, "self_attn.q_norm.weight": (10,), "self_attn.k_norm.weight": (10,)},
+    "qwen3": {**_LLAMA, **_HEAD_NORMS},
     "smollm3": _LLAMA,
     "gemma": _LLAMA,
-    "gemma2": {
-        **_LLAMA,
-        "pre_feedforward_layernorm.weight": (32,),
-        "post_feedforward_layernorm.weight": (32,),
-    },
+    "gemma2": _GEMMA2,
+    "gemma3_text": {**_GEMMA2, **_HEAD_NORMS},
     "olmo2": {
         **_LINEARS,
         "self_attn.q_norm.weight": (40,),
@@ -100,10 +104,16 @@ _GEMMA = dict(
     initializer_range=0.02, max_position_embeddings=8192, pad_token_id=0, rms_norm_eps=1e-06,
     rope_theta=10000.0, torch_dtype="bfloat16", use_cache=True, vocab_size=256000,
 )  # fmt: skip
-_GEMMA2 = dict(
+_GEMMA_2 = dict(
     _GEMMA, attn_logit_softcapping=50.0, cache_implementation="hybrid",
     final_logit_softcapping=30.0, hidden_act="gelu_pytorch_tanh",
     hidden_activation="gelu_pytorch_tanh", sliding_window=4096, transformers_version="4.42.4",
+)  # fmt: skip
+_GEMMA_3 = dict(
+    _GEMMA, attn_logit_softcapping=None, eos_token_id=[1, 106], final_logit_softcapping=None,
+    hidden_activation="gelu_pytorch_tanh", max_position_embeddings=32768, num_attention_heads=4,
+    num_key_value_heads=1, query_pre_attn_scalar=256, rope_local_base_freq=10000,
+    rope_scaling=None, rope_theta=1000000, sliding_window=512, vocab_size=262144,
 )  # fmt: skip
 _GRANITE = dict(
     attention_bias=False, attention_dropout=0.1, bos_token_id=0, embedding_multiplier=12.0,
@@ -180,19 +190,38 @@ PUBLIC: dict[str, dict[str, object]] = {
         num_key_value_heads=16, rope_scaling=None, transformers_version="4.40.0.dev0",
     ),
     "gemma-2-2b": _config(
-        "gemma2", **_GEMMA2, hidden_size=2304, intermediate_size=9216, num_attention_heads=8,
+        "gemma2", **_GEMMA_2, hidden_size=2304, intermediate_size=9216, num_attention_heads=8,
         num_hidden_layers=26, num_key_value_heads=4, query_pre_attn_scalar=256,
     ),
     "gemma-2-9b": _config(
-        "gemma2", **_GEMMA2, hidden_size=3584, intermediate_size=14336, num_attention_heads=16,
+        "gemma2", **_GEMMA_2, hidden_size=3584, intermediate_size=14336, num_attention_heads=16,
         num_hidden_layers=42, num_key_value_heads=8, query_pre_attn_scalar=256,
         sliding_window_size=4096,
     ),
     "gemma-2-27b": _config(
         "gemma2", **{
-            **_GEMMA2, "head_dim": 128, "hidden_size": 4608, "intermediate_size": 36864,
+            **_GEMMA_2, "head_dim": 128, "hidden_size": 4608, "intermediate_size": 36864,
             "num_attention_heads": 32, "num_hidden_layers": 46, "num_key_value_heads": 16,
             "query_pre_attn_scalar": 144, "_attn_implementation": "eager",
+        },
+    ),
+    "gemma-3-1b-it": _config(
+        "gemma3_text", **_GEMMA_3, cache_implementation="hybrid", hidden_size=1152,
+        intermediate_size=6912, num_hidden_layers=26, sliding_window_pattern=6,
+        transformers_version="4.50.0.dev0",
+    ),
+    "gemma-3-270m-it": _config(
+        "gemma3_text", **_GEMMA_3, _sliding_window_pattern=6, hidden_size=640,
+        intermediate_size=2048,
+        layer_types=([*["sliding_attention"] * 5, "full_attention"]) * 3, num_hidden_layers=18,
+        transformers_version="4.55.0.dev0", use_bidirectional_attention=False,
+    ),
+    "gemma-3-27b, its text part": _config(
+        "gemma3_text", **{
+            **_GEMMA_3, "head_dim": 128, "hidden_size": 5376, "intermediate_size": 21504,
+            "max_position_embeddings": 131072, "num_attention_heads": 32, "num_hidden_layers": 62,
+            "num_key_value_heads": 16, "query_pre_attn_scalar": 168, "sliding_window": 1024,
+            "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "vocab_size": 262208,
         },
     ),
     "olmo-2-1b": _config(

@@ -33,6 +33,7 @@ DEFAULTS = {
     "smollm3": (4, 8, 1e-6, 2000000.0, 32768, True),
     "gemma": (16, 256, 1e-6, 10000.0, 8192, True),
     "gemma2": (4, 256, 1e-6, 10000.0, 8192, True),
+    "gemma3_text": (4, 256, 1e-6, 1000000.0, 131072, True),
     "olmo2": (4, 8, 1e-5, 10000.0, 2048, False),
     "granite": (4, 8, 1e-6, 10000.0, 2048, False),
 }
@@ -88,7 +89,7 @@ def test_public_configs_are_accepted(name):
 @families
 def test_classes_of_the_family_are_known(family):
     start, base = CLASSES[family]
-    for name in (f"{start}ForCausalLM", base):
+    for name in (f"{start}ForCausalLM", f"{base}Model"):
         assert parse(tiny(family, architectures=[name])).model_type == family
     message = refusal(tiny(family, architectures=[f"{start}ForSequenceClassification"]))
     assert f"{start}ForSequenceClassification" in message and f"{start}ForCausalLM" in message
@@ -96,22 +97,22 @@ def test_classes_of_the_family_are_known(family):
 
 #: Keys that change a model, with a value that would, and the families that have them.
 KEYS = {
-    "sliding_window": (8, "mistral qwen2 qwen3 smollm3 gemma2"),
+    "sliding_window": (8, "mistral qwen2 qwen3 smollm3 gemma2 gemma3_text"),
     "use_sliding_window": (True, "qwen2 qwen3 smollm3"),
     "max_window_layers": (1, "qwen2 qwen3 smollm3"),
     "no_rope_layers": ([1, 0], "smollm3"),
     "no_rope_layer_interval": (2, "smollm3"),
-    "attention_bias": (True, "llama qwen3 smollm3 gemma gemma2 olmo2 granite"),
+    "attention_bias": (True, "llama qwen3 smollm3 gemma gemma2 gemma3_text olmo2 granite"),
     "mlp_bias": (True, "llama smollm3 granite"),
-    "query_pre_attn_scalar": (16, "gemma2"),
+    "query_pre_attn_scalar": (16, "gemma2 gemma3_text"),
     "attn_logit_softcapping": (50.0, "gemma2"),
-    "final_logit_softcapping": (30.0, "gemma2"),
+    "final_logit_softcapping": (30.0, "gemma2 gemma3_text"),
     "embedding_multiplier": (12.0, "granite"),
     "attention_multiplier": (0.5, "granite"),
     "residual_multiplier": (0.22, "granite"),
     "logits_scaling": (8.0, "granite"),
-    "sliding_window_pattern": (2, ""),
-    "rope_local_base_freq": (1e4, ""),
+    "sliding_window_pattern": (2, "gemma3_text"),
+    "rope_local_base_freq": (1e4, "gemma3_text"),
     "clip_qkv": (8.0, ""),
     "use_qk_norm": (True, ""),
     "use_bidirectional_attention": (True, ""),
@@ -170,7 +171,7 @@ def test_layers_that_the_class_makes_alike_are_alike(family):
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, "8", True, 2**31])
-@pytest.mark.parametrize("family", ["mistral", "qwen2", "qwen3", "smollm3", "gemma2"])
+@pytest.mark.parametrize("family", ["mistral", "qwen2", "smollm3", "gemma2", "gemma3_text"])
 def test_windows_that_cannot_be_right(family, value):
     assert "sliding_window" in refusal(tiny(family, sliding_window=value), ConfigError)
 

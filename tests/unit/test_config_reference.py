@@ -37,7 +37,7 @@ def understood(source):
 
 
 def reference_config(transformers, source):
-    start = CLASSES[source["model_type"]][0]
+    start = CLASSES[source["model_type"]][1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return getattr(transformers, f"{start}Config").from_dict(dict(source))
@@ -61,12 +61,13 @@ def test_values_equal_those_of_the_class(transformers, name):
         theirs = getattr(expected, field, None)
         if theirs is not None:
             assert shown[field] == theirs, field
-    rope = {"rope_type": config.rope.type, "rope_theta": config.rope.theta}
-    for field in ("factor", "low_freq_factor", "high_freq_factor"):
-        rope[field] = getattr(config.rope, field)
-    rope["original_max_position_embeddings"] = config.rope.original_max_position_embeddings
-    theirs = {key: value for key, value in expected.rope_parameters.items() if key != "type"}
-    assert {key: value for key, value in rope.items() if value is not None} == theirs
+    blocks = expected.rope_parameters
+    if "full_attention" not in blocks:
+        blocks = dict.fromkeys(("full_attention", "sliding_attention"), blocks)
+    for kind in config.layers:
+        if kind.rope is not None:
+            theirs = {k: v for k, v in blocks[kind.attention].items() if k != "type"}
+            assert dict(kind.rope.settings()) == theirs
 
 
 #: Settings of layers and scores that public files do not have all of.
@@ -92,6 +93,11 @@ LAYERS = {
     "gemma2-types": tiny(
         "gemma2", sliding_window=8, layer_types=["full_attention", "sliding_attention"],
         query_pre_attn_scalar=144, attn_logit_softcapping=None, final_logit_softcapping=None,
+    ),
+    "gemma3-unsaid": tiny("gemma3_text", num_hidden_layers=7),
+    "gemma3-pattern": tiny(
+        "gemma3_text", num_hidden_layers=5, sliding_window=8, sliding_window_pattern=2,
+        query_pre_attn_scalar=168, final_logit_softcapping=30.0,
     ),
     "granite": tiny("granite", attention_multiplier=0.3, residual_multiplier=0.1),
     "olmo2": tiny("olmo2", attention_bias=True),
@@ -133,8 +139,8 @@ def test_what_the_class_saves_finds_its_place(transformers, torch, write, family
 @families
 def test_every_key_that_the_class_writes_is_understood(transformers, family):
     # The full form holds all fields, defaults too.
-    start = CLASSES[family][0]
-    written = getattr(transformers, f"{start}Config")().to_dict()
+    start, base = CLASSES[family]
+    written = getattr(transformers, f"{base}Config")().to_dict()
     written = {**written, "architectures": [f"{start}ForCausalLM"]}
     config, shown = understood(written)
     for field in SAME:

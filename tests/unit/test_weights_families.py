@@ -46,7 +46,7 @@ def test_every_tensor_finds_its_place(write, family):
             ["input_layernorm", None, "post_attention_layernorm", None],
         ),
         (
-            ["gemma2"],
+            ["gemma2", "gemma3_text"],
             [
                 "input_layernorm", "post_attention_layernorm",
                 "pre_feedforward_layernorm", "post_feedforward_layernorm",
