@@ -39,7 +39,8 @@ def test_every_tensor_finds_its_place(write, dtype, shards):
             assert linear.bias is checkpoint.tensors[f"{name}.bias"]
         prefix = f"model.layers.{i}"
         assert layer.input_norm.weight is checkpoint.tensors[f"{prefix}.input_layernorm.weight"]
-        assert layer.mlp_norm.weight is checkpoint.tensors[f"{prefix}.post_attention_layernorm.weight"]
+        mlp_norm = checkpoint.tensors[f"{prefix}.post_attention_layernorm.weight"]
+        assert layer.mlp_norm.weight is mlp_norm
     used = list(weights.tensors())
     assert sorted(view.name for view in used) == sorted(checkpoint.tensors)
     assert {view.dtype for view in used} == {Dtype(dtype)}

@@ -96,7 +96,8 @@ def test_biases_that_are_not_announced_are_named(write, family, name):
 
 @families
 @pytest.mark.parametrize(
-    "body, head", [("model.language_model.", ""), ("language_model.model.", "language_model.")]
+    "body, head",
+    [("model.language_model.", ""), ("language_model.model.", "language_model."), ("", "")],
 )
 def test_other_prefixes(write, family, body, head):
     # S20
@@ -108,7 +109,7 @@ def test_other_prefixes(write, family, body, head):
     tensors = {rename(name): values for name, values in tensors_of(family).items()}
     weights, notes = bind_all(write(untied(family), tensors))
     assert len(list(weights.tensors())) == len(tensors)
-    assert len(notes) == 1 and body in notes[0]
+    assert len(notes) == 1 and (body or "(no prefix)") in notes[0]
     odd = rename("model.layers.1.mlp.up_proj.weight")
     tensors["model.layers.1.mlp.up_proj.weight"] = tensors.pop(odd)
     with pytest.raises(MissingTensorError, match=rf"\(1 of {len(tensors)}\): '{odd}'"):
