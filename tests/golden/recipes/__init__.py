@@ -5,7 +5,7 @@ from __future__ import annotations
 from golden.recipes import (
     gemma,
     gemma2,
-    gemma3,
+    gemma3_text,
     granite,
     llama,
     mistral,
@@ -20,7 +20,7 @@ from golden.recipes.base import FAR_POSITIONS, Recipe, data_file, far_tables
 __all__ = ["FAR_POSITIONS", "RECIPES", "Recipe", "data_file", "far_tables"]
 
 _MODULES = (
-    llama, mistral, qwen2, qwen3, smollm3, phi3, gemma, gemma2, gemma3, olmo2, granite,
+    llama, mistral, qwen2, qwen3, smollm3, phi3, gemma, gemma2, gemma3_text, olmo2, granite,
 )  # fmt: skip
 
 
