@@ -18,7 +18,7 @@ import platform
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from unittest import mock
 
@@ -78,16 +78,12 @@ def record(
     the length of the sequence stay those of the last call, so a second recording wants a model
     loaded anew.
     """
-    mode, recorder = _InFloat64(), _Recorder(model)
-    recorder.mode = mode
+    mode = _InFloat64()
+    recorder = _Recorder(model, mode)
     if double:
         model.double()
-    with torch.no_grad(), recorder.hooks():
-        if double:
-            with mode:
-                _run(model, list(ids), decode_from)
-        else:
-            _run(model, list(ids), decode_from)
+    with torch.no_grad(), recorder.hooks(), mode if double else nullcontext():
+        _run(model, list(ids), decode_from)
     return recorder.stages()
 
 
@@ -118,9 +114,8 @@ class _Recorder:
     Stages bear the names of Llama's modules: the parts of a fused projection have one each.
     """
 
-    def __init__(self, model: "transformers.PreTrainedModel") -> None:
-        self.model, self.config = model, model.config
-        self.mode: _InFloat64
+    def __init__(self, model: "transformers.PreTrainedModel", mode: _InFloat64) -> None:
+        self.model, self.config, self.mode = model, model.config, mode
         self._pieces: dict[str, list[torch.Tensor]] = defaultdict(list)
         self._handles: list = []
 
