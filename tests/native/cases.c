@@ -14,6 +14,7 @@ static void linear(int rows, int in, int o0, int o1, int o2, int d0, int d1, int
              o1, o2, d0, d1, d2, bias, residual, skew);
     c->cmd.in[0] = floats((int64_t)rows * in, 2.0f);
     c->cmd.args.linear.in_features = in;
+    c->cmd.args.linear.scale = 1.0f;
     for (int i = 0; i < 3 && outs[i]; i++) {
         c->cmd.args.linear.weights = i + 1;
         c->cmd.args.linear.out_features[i] = outs[i];
@@ -56,7 +57,7 @@ static void attention(int heads, int kv_heads, int dim, int dtype, int n_seqs, c
     snprintf(c->shape, sizeof c->shape, "heads=%d/%d,dim=%d,dtype=%d,seqs=%d,first=%d+%d", heads,
              kv_heads, dim, dtype, n_seqs, old[0], new[0]);
     c->cmd.args.attention =
-        (kst_attention_args){heads, kv_heads, dim, dtype, 1.0f / sqrtf((float)dim)};
+        (kst_attention_args){heads, kv_heads, dim, dtype, 0, 1.0f / sqrtf((float)dim), 0.0f};
     const int64_t head = (int64_t)dim * 16, size = (int64_t)(blocks + 1) * 2 * kv_heads * head;
     int32_t *table = calloc((size_t)(n_seqs * max_blocks), 4),
             *positions = malloc((size_t)tokens * 4);
@@ -97,7 +98,7 @@ static void attentions(void) {
 
 static void rows_of(int rows, int dim) { /* the operations over [rows, dim] */
     test_case *c = BEGIN(rms_norm, 0, rows);
-    c->cmd.args.rms_norm = (kst_rms_norm_args){dim, 1e-5f};
+    c->cmd.args.rms_norm = (kst_rms_norm_args){dim, 1, 1e-5f, 0.0f};
     c->cmd.in[0] = floats((int64_t)rows * dim, 3.0f);
     c->cmd.in[1] = floats(dim, 1.0f);
     c = BEGIN(swiglu, 0, rows);
@@ -106,7 +107,7 @@ static void rows_of(int rows, int dim) { /* the operations over [rows, dim] */
     c->cmd.in[1] = floats((int64_t)rows * dim, 3.0f);
     ((float *)c->cmd.in[0])[0] = rows & 1 ? NAN : -INFINITY;
     c = BEGIN(add, 0, rows);
-    c->cmd.args.add.dim = dim;
+    c->cmd.args.add = (kst_add_args){dim, 1.0f};
     c->cmd.in[0] = floats((int64_t)rows * dim, 3.0f);
     c->cmd.in[1] = floats((int64_t)rows * dim, 3.0f);
     c = BEGIN(copy, 0, rows);
@@ -138,23 +139,25 @@ static void rows_of(int rows, int dim) { /* the operations over [rows, dim] */
 static void others(int rows, int heads, int kv_heads, int dim, int dtype) {
     test_case *c = BEGIN(embed, dtype, rows);
     snprintf(c->shape, sizeof c->shape, "rows=%d,dim=%d,dtype=%d", rows, dim + 1, dtype);
-    c->cmd.args.embed = (kst_embed_args){11, dim + 1, dtype};
+    c->cmd.args.embed = (kst_embed_args){11, dim + 1, dtype, 1.0f};
     c->cmd.in[0] = ids(rows, 11);
     c->cmd.in[1] = weights((int64_t)11 * (dim + 1), dtype, 2.0f, 2);
     add_out(c, 0, (int64_t)rows * (dim + 1) * 4);
 
     c = BEGIN(rotary_embedding, 0, rows);
     snprintf(c->shape, sizeof c->shape, "rows=%d,half=%d", rows, dim / 2);
-    c->cmd.args.rotary_embedding = (kst_rotary_embedding_args){dim / 2, dtype ? 1.1386f : 1.0f};
+    c->cmd.args.rotary_embedding =
+        (kst_rotary_embedding_args){dim / 2, 1, 0, dtype ? 1.1386f : 1.0f};
     c->cmd.in[0] = ids(rows, dtype ? 1 << 24 : 3000);
     float *inv_freq = floats(dim / 2, 1.0f);
     for (int i = 0; i < dim / 2; i++) inv_freq[i] = i ? fabsf(inv_freq[i]) : 1.0f;
-    c->cmd.in[1] = inv_freq;
+    c->cmd.in[1] = c->cmd.in[0];
+    c->cmd.in[2] = inv_freq;
     for (int i = 0; i < 2; i++) add_out(c, i, (int64_t)rows * (dim / 2) * 4);
 
     c = BEGIN(rope, 0, rows);
     snprintf(c->shape, sizeof c->shape, "rows=%d,heads=%d/%d,dim=%d", rows, heads, kv_heads, dim);
-    c->cmd.args.rope = (kst_rope_args){heads, kv_heads, dim};
+    c->cmd.args.rope = (kst_rope_args){heads, kv_heads, dim, dim};
     c->cmd.in[0] = floats((int64_t)rows * heads * dim, 2.0f);
     c->cmd.in[1] = floats((int64_t)rows * kv_heads * dim, 2.0f);
     for (int i = 2; i < 4; i++) c->cmd.in[i] = floats((int64_t)rows * dim / 2, 1.0f);

@@ -41,13 +41,10 @@ score_tile(int rows, int blocks, const source *from, int64_t block, const float 
             vf key = CACHE_LOAD(k[b] + d * KST_BLOCK_SIZE * CACHE_BYTES);
             for (int r = 0; r < rows; r++) sum[r][b] = vf_fma(vf_set1(q[r][d]), key, sum[r][b]);
         }
-    const vf scale = vf_set1(from->args->scale), cap = vf_set1(from->args->soft_cap);
+    const vf scale = vf_set1(from->args->scale);
     for (int b = 0; b < blocks; b++)
-        for (int r = 0; r < rows; r++) {
-            vf score = vf_mul(scale, sum[r][b]);
-            if (from->args->soft_cap > 0) score = vf_mul(cap, vf_tanh(vf_div(score, cap)));
-            vf_store(&p[r][at + b * KST_BLOCK_SIZE], score);
-        }
+        for (int r = 0; r < rows; r++)
+            vf_store(&p[r][at + b * KST_BLOCK_SIZE], vf_mul(scale, sum[r][b]));
 }
 
 /* Scores of a chunk's blocks [b, blocks); `block` is the chunk's first. */
@@ -109,33 +106,26 @@ static void value_rows(int rows, const source *from, int64_t block, int64_t from
         }
     if (d < dim)
         for (int r = 0; r < rows; r++)
-            value_tile(1, 1, (int)(dim - d), from, block, d, from_j, to_j, first, p + r,
-                       part + r);
+            value_tile(1, 1, (int)(dim - d), from, block, d, from_j, to_j, first, p + r, part + r);
 }
 
-/* Positions [begin, end) that a row sees: of the sequence, or counted from a chunk's first. */
-typedef struct {
-    int64_t begin, end;
-} span;
-
-/* The weighted values of n rows: each row's chain runs over what it sees, in ascending order; where
- * all rows see a position, they share its load. */
+/* The weighted values of n rows: each row's chain runs over what it sees, in ascending order. Only
+ * where all rows see a position do they share its load. */
 static void sum_values(const source *from, int64_t block, int64_t n, const span *seen,
                        scratch_layout *s) {
-    int64_t begin = 0, end = KST_ATTENTION_CHUNK;
+    int64_t begin = 0, end = KST_ATTENTION_CHUNK; /* seen by all */
+    int heads = 0;                                /* some rows see positions before them */
     for (int64_t r = 0; r < n; r++) {
+        heads |= r && seen[r].begin != seen[0].begin;
         begin = seen[r].begin > begin ? seen[r].begin : begin;
         end = kst_min(end, seen[r].end);
     }
     const int alone = begin >= end;
-    int first = 1;
-    for (int64_t r = 0; r < n; r++)
-        if (!alone && seen[r].begin < begin) first = 0;
-    for (int64_t r = 0; r < n && !first; r++) {
+    for (int64_t r = 0; r < n && heads && !alone; r++) {
         memset(s->part[r], 0, sizeof s->part[r]);
         value_rows(1, from, block, seen[r].begin, begin, 1, s->p + r, s->part + r);
     }
-    value_rows((int)n, from, block, begin, end, first, s->p, s->part);
+    value_rows((int)n, from, block, begin, end, !heads, s->p, s->part);
     for (int64_t r = 0; r < n; r++)
         value_rows(1, from, block, alone ? seen[r].begin : end, seen[r].end, alone, s->p + r,
                    s->part + r);
@@ -157,7 +147,7 @@ static void chunk_rows(const source *from, int64_t block, int64_t n, const float
     float max[ROWS], sum[ROWS];
     for (int64_t r = 0; r < n; r++)
         if (seen[r].begin < seen[r].end)
-            soften(s->p[r], seen[r].begin, seen[r].end, &max[r], &sum[r]);
+            soften(s->p[r], seen[r], from->args->soft_cap, &max[r], &sum[r]);
     sum_values(from, block, n, seen, s);
     for (int64_t r = 0; r < n; r++) {
         if (seen[r].begin >= seen[r].end) continue;

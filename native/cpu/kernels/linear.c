@@ -1,6 +1,6 @@
-/* y_i = (residual +) scale * (x W_i^T (+ b_i)). Each output is 16 chains of fma over k ascending, then the
- * tree, then the additions: the same for every number of rows, tile and share. Here: which panels
- * are whose. */
+/* y_i = (residual +) scale * (x W_i^T (+ b_i)). Each output is 16 chains of fma over k ascending,
+ * then the tree, then the additions: the same for every number of rows, tile and share. Here: which
+ * panels are whose. */
 #include "linear.h"
 
 void KST_FN(linear)(const kst_cmd *cmd, const kst_step *step, kst_share share) {

@@ -12,7 +12,7 @@ void KST_FN(soft_cap)(const kst_cmd *cmd, const kst_step *step, kst_share share)
     for (int64_t i = kst_begin(runs, share) * KST_RUN; i < end; i += VF_LANES) {
         const int lanes = kst_lanes(end - i);
         vf v = vf_mul(scale, vf_load_n(x + i, lanes));
-        if (capped) v = vf_mul(cap, vf_tanh(vf_div(v, cap)));
+        if (capped) v = vf_soft_cap(v, cap);
         vf_store_n(y + i, v, lanes);
     }
 }
