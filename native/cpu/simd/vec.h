@@ -30,6 +30,15 @@
 #include "vec_neon.h"
 #endif
 
+#ifndef VT_LANES /* where a vf is one vector, or none is wider than a float */
+#define VT_LANES 16
+typedef vf vt;
+static inline vt vt_load(const float *p) { return vf_load(p); }
+static inline void vt_store(float *p, vt v) { vf_store(p, v); }
+static inline vt vt_set1(float a) { return vf_set1(a); }
+static inline vt vt_fma(vt a, vt b, vt c) { return vf_fma(a, b, c); }
+#endif
+
 /* Split order: lanes 0, 2, .. 14, 1, 3, .. 15. Where an instruction set has nothing to gain, it is
  * the plain order. vf_join brings split lanes back; vf_store_split stores plain lanes so that
  * vf_load gives them split. */
