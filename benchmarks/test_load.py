@@ -14,8 +14,7 @@ from figures import digest
 
 from kestrel.checkpoint.checkpoint import Checkpoint
 from kestrel.model import DEMO_MODEL
-from kestrel.models import family_for
-from kestrel.models.weights import bind
+from kestrel.models import understand
 from kestrel.sampling.params import SamplingParams
 
 LARGE = pytest.mark.large
@@ -66,10 +65,7 @@ def test_open(measure, checkpoint, name, dtype):
     folder = checkpoint(name, dtype)
 
     def opened():
-        found = Checkpoint(folder)
-        family = family_for(found.config, found.folder)
-        weights, _ = bind(found, family.parse(found.config, folder / "config.json"), family)
-        return weights
+        return understand(Checkpoint(folder)).weights
 
     def result() -> str:
         views = list(opened().tensors())

@@ -64,7 +64,8 @@ def test_fills(measure, requests):
     rows = scheduler.plan().rows()
     blocks = scheduler.pool.num_blocks
     inputs = StepInputs(
-        *(np.zeros(size, np.int32) for size in (requests, requests, requests, requests + 1)),
+        *(np.zeros(requests, np.int32) for _ in range(4)),
+        seq_start=np.zeros(requests + 1, np.int32),
         context_len=np.zeros(requests, np.int32),
         block_table=np.zeros((requests, CONTEXT // BLOCK_SIZE), np.int32),
         logit_rows=np.zeros(requests, np.int32),

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from kestrel.model import Generation as Generation
     from kestrel.model import Model as Model
     from kestrel.model import load as load
-    from kestrel.models.config import Limits as Limits
+    from kestrel.models.limits import Limits as Limits
     from kestrel.sampling.params import SamplingParams as SamplingParams
     from kestrel.session import Session as Session
 
 _MODULE_OF = {
     "Generation": "kestrel.model",
-    "Limits": "kestrel.models.config",
+    "Limits": "kestrel.models.limits",
     "Model": "kestrel.model",
     "SamplingParams": "kestrel.sampling.params",
     "Session": "kestrel.session",

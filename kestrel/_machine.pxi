@@ -10,6 +10,7 @@ cdef dict _OPS = {
     "attention": KST_OP_attention,
     "swiglu": KST_OP_swiglu,
     "add": KST_OP_add,
+    "soft_cap": KST_OP_soft_cap,
     "gather_rows": KST_OP_gather_rows,
     "argmax": KST_OP_argmax,
     "copy": KST_OP_copy,

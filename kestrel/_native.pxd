@@ -12,37 +12,48 @@ cdef extern from "kestrel/args.h" nogil:
         KST_F16
         KST_BF16
 
+    enum kst_activation:
+        KST_SILU
+        KST_GELU_TANH
+
     ctypedef struct kst_embed_args:
         int32_t vocab, dim, dtype
+        float scale
 
     ctypedef struct kst_rotary_embedding_args:
-        int32_t half
+        int32_t half, rows, first_length
         float scale
 
     ctypedef struct kst_rms_norm_args:
-        int32_t dim
-        float eps
+        int32_t dim, groups
+        float eps, offset
 
     ctypedef struct kst_linear_args:
         int32_t in_features, weights
         int32_t out_features[3]
         int32_t dtype[3]
+        float scale
 
     ctypedef struct kst_rope_args:
-        int32_t heads, kv_heads, head_dim
+        int32_t heads, kv_heads, head_dim, rotary_dim
 
     ctypedef struct kst_kv_write_args:
         int32_t kv_heads, head_dim, cache_dtype
 
     ctypedef struct kst_attention_args:
-        int32_t heads, kv_heads, head_dim, cache_dtype
-        float scale
+        int32_t heads, kv_heads, head_dim, cache_dtype, window
+        float scale, soft_cap
 
     ctypedef struct kst_swiglu_args:
-        int32_t dim
+        int32_t dim, activation
 
     ctypedef struct kst_add_args:
         int32_t dim
+        float scale
+
+    ctypedef struct kst_soft_cap_args:
+        int32_t dim
+        float scale, cap
 
     ctypedef struct kst_gather_rows_args:
         int32_t dim
@@ -63,6 +74,7 @@ cdef extern from "kestrel/args.h" nogil:
         kst_attention_args attention
         kst_swiglu_args swiglu
         kst_add_args add
+        kst_soft_cap_args soft_cap
         kst_gather_rows_args gather_rows
         kst_argmax_args argmax
         kst_copy_args copy
@@ -83,6 +95,7 @@ cdef extern from "kestrel/abi.h" nogil:
         KST_OP_attention
         KST_OP_swiglu
         KST_OP_add
+        KST_OP_soft_cap
         KST_OP_gather_rows
         KST_OP_argmax
         KST_OP_copy
@@ -112,6 +125,7 @@ cdef extern from "kestrel/abi.h" nogil:
         int32_t n_tokens, n_seqs, n_logit_rows, max_blocks
         const int32_t *token_ids
         const int32_t *positions
+        const int32_t *rope_lengths
         const int32_t *slots
         const int32_t *seq_start
         const int32_t *context_len

@@ -172,19 +172,22 @@ cdef class CpuExecutable:
 
     cdef int _bind(self, inputs) except -1:
         cdef const int32_t[::1] token_ids = inputs.token_ids, positions = inputs.positions
-        cdef const int32_t[::1] slots = inputs.slots, seq_start = inputs.seq_start
-        cdef const int32_t[::1] context_len = inputs.context_len, logit_rows = inputs.logit_rows
+        cdef const int32_t[::1] rope_lengths = inputs.rope_lengths, slots = inputs.slots
+        cdef const int32_t[::1] seq_start = inputs.seq_start, context_len = inputs.context_len
+        cdef const int32_t[::1] logit_rows = inputs.logit_rows
         cdef const int32_t[:, ::1] block_table = inputs.block_table
         n, s, rows = token_ids.shape[0], context_len.shape[0], logit_rows.shape[0]
-        found = (positions.shape[0], slots.shape[0], seq_start.shape[0], block_table.shape[0])
-        if min(n, s, rows, block_table.shape[1]) < 1 or found != (n, n, s + 1, s):
-            raise ValueError("step arrays: expected [N] three times, [S + 1], [S], [S, B] and [L]")
+        found = (positions.shape[0], rope_lengths.shape[0], slots.shape[0], seq_start.shape[0],
+                 block_table.shape[0])
+        if min(n, s, rows, block_table.shape[1]) < 1 or found != (n, n, n, s + 1, s):
+            raise ValueError("step arrays: expected [N] four times, [S + 1], [S], [S, B] and [L]")
         self.max_tokens, self.max_seqs, self.max_logit_rows = n, s, rows
         self._keepalive += map(memoryview, vars(inputs).values())
         self.step.max_blocks = block_table.shape[1]
         self.step.token_ids, self.step.positions = &token_ids[0], &positions[0]
-        self.step.slots, self.step.seq_start = &slots[0], &seq_start[0]
-        self.step.context_len, self.step.logit_rows = &context_len[0], &logit_rows[0]
+        self.step.rope_lengths, self.step.slots = &rope_lengths[0], &slots[0]
+        self.step.seq_start, self.step.context_len = &seq_start[0], &context_len[0]
+        self.step.logit_rows = &logit_rows[0]
         self.step.block_table = &block_table[0, 0]
         return 0
 

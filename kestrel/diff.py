@@ -24,7 +24,7 @@ import numpy as np
 from kestrel.bounds import KESTREL, REFERENCE, Arithmetic, Bounded
 from kestrel.dump import Dump
 from kestrel.errors import HeaderError
-from kestrel.stages import Geometry, NamedWeights, Stage, llama_stages
+from kestrel.stages import Geometry, NamedWeights, Stage, rope_lengths, stages_of
 
 if TYPE_CHECKING:
     from kestrel.models.config import DecoderConfig
@@ -100,7 +100,7 @@ def compare_trace(
         theirs, their_arithmetic = reference.stages, REFERENCE
     else:
         theirs, their_arithmetic = reference, ours
-    stages = llama_stages(Geometry.of(config))
+    stages = stages_of(Geometry.of(config, weights))
     named = NamedWeights(weights)
     return compare(stages, named, trace.ids, trace, theirs, ours, their_arithmetic)
 
@@ -117,15 +117,17 @@ def compare(
     theirs: Mapping[str, np.ndarray],
     our_arithmetic: Arithmetic = KESTREL,
     their_arithmetic: Arithmetic = REFERENCE,
+    decode_from: int | None = None,
 ) -> list[StageRow]:
     """One row for each stage that both sides have, in the order of the forward pass.
 
     ``ours`` and ``theirs`` map stage names to arrays with one row for each of ``ids``. A stage is
-    bounded when both sides also have the stages that it reads.
+    bounded when both sides also have the stages that it reads. On both sides the ids came in one
+    call, or ``decode_from`` of them did and the others one by one.
     """
-    token_ids = np.asarray(ids, np.int64)
-    ours = {**ours, "token_ids": token_ids}
-    theirs = {**theirs, "token_ids": token_ids}
+    lengths = rope_lengths(len(ids), decode_from)
+    start = {"token_ids": np.asarray(ids, np.int64), "rope_lengths": lengths}
+    ours, theirs = {**ours, **start}, {**theirs, **start}
     rows = []
     for stage in stages:
         if stage.name not in ours or stage.name not in theirs:

@@ -13,8 +13,7 @@ from kestrel.checkpoint import Checkpoint
 from kestrel.errors import TokenizerError
 from kestrel.generation import GenerationSettings, read_generation
 from kestrel.hub import Snapshot
-from kestrel.models import family_for
-from kestrel.models.weights import bind
+from kestrel.models import understand
 from kestrel.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -41,12 +40,8 @@ def inspect_folder(
     for a prompt. Raises CheckpointError and ConfigError as ``kestrel.load`` does.
     """
     checkpoint = Checkpoint(folder, mmap=mmap)
-    file = checkpoint.folder / "config.json"
-    family = family_for(checkpoint.config, file)
-    config = family.parse(checkpoint.config, file)
-    weights, notes = bind(checkpoint, config, family)
+    config, weights, notes = understand(checkpoint)
     snapshot = Snapshot.of(checkpoint.folder)
-    notes = [*checkpoint.notes, *config.notes, *notes]
     notes = notes if snapshot is None else [*snapshot.notes(), *notes]
     try:
         tokenizer = Tokenizer.from_folder(checkpoint.folder)
@@ -60,7 +55,7 @@ def inspect_folder(
     return {
         "folder": str(checkpoint.folder),
         "hub": None if snapshot is None else _hub(snapshot),
-        "model_type": family.model_type,
+        "model_type": config.model_type,
         "config": [
             {"name": name, "value": value, "source": source}
             for name, value, source in config.described()

@@ -22,10 +22,9 @@ from kestrel.generation import read_generation
 from kestrel.hub import Snapshot, model_folder
 from kestrel.integers import integer, token_ids
 from kestrel.laps import Laps
-from kestrel.models import family_for
-from kestrel.models.config import Limits
+from kestrel.models import understand
 from kestrel.models.decoder import decoder
-from kestrel.models.weights import bind
+from kestrel.models.limits import Limits
 from kestrel.program.recorder import Recorder
 from kestrel.program.trace import Trace, TraceSpec
 from kestrel.program.values import Dim
@@ -115,10 +114,8 @@ class Model:
         limits = Limits() if limits is None else limits
         if not isinstance(limits, Limits):
             raise RequestError(f"limits: expected kestrel.Limits, found {limits!r:.80}")
-        family = family_for(checkpoint.config, checkpoint.folder / "config.json")
         self.folder = checkpoint.folder
-        self.config = family.parse(checkpoint.config, checkpoint.folder / "config.json")
-        self.weights, notes = bind(checkpoint, self.config, family)
+        self.config, self.weights, notes = understand(checkpoint)
         laps.lap("weights")
         self.tokenizer = Tokenizer.from_folder(checkpoint.folder)
         laps.lap("tokenizer")
@@ -131,11 +128,16 @@ class Model:
         capacity = plan_capacity(self.config, limits, dtype)
         self.context_limit = capacity.max_context
         self.cache = PagedCache(backend, self.config, capacity.num_blocks, dtype)
-        self.pool = BlockPool(capacity.num_blocks, BLOCK_SIZE)
+        self.pool = BlockPool(
+            capacity.num_blocks,
+            BLOCK_SIZE,
+            window=self.config.attention_window,
+            rope_length_range=self.config.rope_length_range,
+        )
         snapshot = Snapshot.of(checkpoint.folder)
         self.name = checkpoint.folder.name if snapshot is None else snapshot.label
         self.notes = [] if snapshot is None else snapshot.notes()
-        self.notes += [*checkpoint.notes, *self.config.notes, *notes, *generation.notes]
+        self.notes += [*notes, *generation.notes]
         self.notes += self.tokenizer.warnings
         self.notes += self.tokenizer.notes_for(self.config.vocab_size)
         self.notes += capacity.notes

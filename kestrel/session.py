@@ -76,7 +76,10 @@ class Session:
             return Session(self._runner, self._sequence.fork())
 
     def truncate(self, length: int) -> None:
-        """Keep the first ``length`` tokens. Raises RequestError outside 0 to len(session)."""
+        """Keep the first ``length`` tokens. Raises RequestError outside 0 to len(session).
+
+        Where the model's window has moved on since, the next call computes them again.
+        """
         with self._entered():
             self._sequence.truncate(integer(length, "truncate: length", 0, len(self)))
 
@@ -114,12 +117,14 @@ class Session:
         before = len(tokens)
         chunk = min(chunk or runner.max_tokens, runner.max_tokens)
         try:
-            tokens.extend(ids)
+            sequence.extend(ids)
             if not sequence.blocks:
                 sequence.adopt_prefix()
-            sequence.reserve(len(tokens) - sequence.computed)
+            left = len(tokens) - sequence.computed
+            sequence.reserve(sequence.ahead(left, chunk))
             while True:
-                length = min(chunk, len(tokens) - sequence.computed)
+                length = sequence.fitting(min(chunk, len(tokens) - sequence.computed))
+                sequence.reserve(length)
                 is_last = sequence.computed + length == len(tokens)
                 # Another thread may take its turn between two chunks, not within one.
                 with runner.turn:

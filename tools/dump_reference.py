@@ -16,16 +16,23 @@ import argparse
 import json
 import platform
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
-import torch
-import transformers
 from safetensors.numpy import save_file
-from torch.overrides import TorchFunctionMode
+
+try:
+    import torch
+    import transformers
+    from torch.overrides import TorchFunctionMode
+except ImportError as error:
+    MISSING, TorchFunctionMode = error, object
+else:
+    MISSING = None
 
 FORMAT = "kestrel-reference-dump"
 
@@ -46,6 +53,8 @@ class _InFloat64(TorchFunctionMode):
             args = tuple(torch.float64 if arg is torch.float32 else arg for arg in args)
             if kwargs.get("dtype") is torch.float32:
                 kwargs["dtype"] = torch.float64
+            if func is torch.Tensor.float:
+                func = torch.Tensor.double
         return func(*args, **kwargs)
 
 
@@ -57,22 +66,34 @@ def load(folder: str | Path) -> "transformers.PreTrainedModel":
 
 
 def record(
-    model: "transformers.PreTrainedModel", ids: Sequence[int], double: bool = False
+    model: "transformers.PreTrainedModel",
+    ids: Sequence[int],
+    double: bool = False,
+    decode_from: int | None = None,
 ) -> dict[str, np.ndarray]:
-    """Every stage [N, width] of one run over ``ids``; with ``double`` all of it in float64.
+    """Every stage [N, width] over ``ids``; with ``double`` all of it in float64.
 
-    ``double`` turns the model's parameters to float64 for good.
+    The ids come in one call, or ``decode_from`` of them do and the others one by one, with a
+    cache. ``double`` turns the model's parameters to float64 for good; and frequencies that follow
+    the length of the sequence stay those of the last call, so a second recording wants a model
+    loaded anew.
     """
     mode = _InFloat64()
-    stages: dict[str, torch.Tensor] = {}
-    with torch.no_grad(), _hooks(model, stages, mode):
-        if double:
-            model.double()
-            with mode:
-                model(torch.tensor([list(ids)]), use_cache=False)
-        else:
-            model(torch.tensor([list(ids)]), use_cache=False)
-    return {name: tensor.detach().numpy().copy() for name, tensor in stages.items()}
+    recorder = _Recorder(model, mode)
+    if double:
+        model.double()
+    with torch.no_grad(), recorder.hooks(), mode if double else nullcontext():
+        _run(model, list(ids), decode_from)
+    return recorder.stages()
+
+
+def _run(model: "transformers.PreTrainedModel", ids: list[int], decode_from: int | None) -> None:
+    if decode_from is None:
+        model(torch.tensor([ids]), use_cache=False)
+        return
+    cache = model(torch.tensor([ids[:decode_from]]), use_cache=True).cache
+    for token in ids[decode_from:]:
+        model(torch.tensor([[token]]), cache=cache, use_cache=True)
 
 
 def versions() -> dict[str, str]:
@@ -87,69 +108,146 @@ def versions() -> dict[str, str]:
     }
 
 
-@contextmanager
-def _hooks(
-    model: "transformers.PreTrainedModel", stages: dict[str, torch.Tensor], mode: _InFloat64
-) -> Iterator[None]:
-    def keep(name: str, tensor: torch.Tensor) -> None:
-        # [1, N, width] -> [N, width]; a copy, since later code may work in place
-        stages[name] = tensor.reshape(tensor.shape[1], -1).clone()
+class _Recorder:
+    """Hooks on the modules of a decoder of the Llama kind, whichever class of transformers it is.
 
-    def output(name: str, module: torch.nn.Module) -> list:
-        return [module.register_forward_hook(lambda m, args, out: keep(name, out))]
+    Stages bear the names of Llama's modules: the parts of a fused projection have one each.
+    """
 
-    def input_and_output(name: str, before: str, module: torch.nn.Module) -> list:
-        hook = module.register_forward_pre_hook(lambda m, args: keep(before, args[0]))
-        return [hook, *output(name, module)]
+    def __init__(self, model: "transformers.PreTrainedModel", mode: _InFloat64) -> None:
+        self.model, self.config, self.mode = model, model.config, mode
+        self._pieces: dict[str, list[torch.Tensor]] = defaultdict(list)
+        self._handles: list = []
 
-    def rotary(module: torch.nn.Module, args: tuple, out: tuple) -> None:
-        mode.paused = False
-        for part, table in zip(("cos", "sin"), out):
-            keep(f"model.rotary_emb.{part}", table[..., : table.shape[-1] // 2])
+    def stages(self) -> dict[str, np.ndarray]:
+        """What was kept, rows of later calls behind those of earlier ones."""
+        kept = {name: torch.cat(pieces) for name, pieces in self._pieces.items()}
+        if "logits" in kept and torch.equal(kept["logits"], kept["lm_head"]):
+            del kept["logits"]
+        return {name: tensor.numpy() for name, tensor in kept.items()}
 
-    base = model.model
-    handles = output("model.embed_tokens", base.embed_tokens)
-    handles += [
-        base.rotary_emb.register_forward_pre_hook(lambda m, args: setattr(mode, "paused", True)),
-        base.rotary_emb.register_forward_hook(rotary),
-    ]
-    names = {}
-    for index, layer in enumerate(base.layers):
-        at = f"model.layers.{index}"
+    def keep(self, name: str, tensor: "torch.Tensor") -> None:
+        """[1, N, ...] -> [N, width]; a copy, since later code may work in place."""
+        self._pieces[name].append(tensor.detach().reshape(tensor.shape[1], -1).clone())
+
+    @contextmanager
+    def hooks(self) -> Iterator[None]:
+        """Keep every stage of the calls made inside."""
+        base = self.model.model
+        self._rotary(base.rotary_emb)
+        # Some classes scale embeddings after the module: the first layer's input is what counts.
+        self._input("model.embed_tokens", base.layers[0])
+        names = {}
+        for index, layer in enumerate(base.layers):
+            names[layer.self_attn] = f"model.layers.{index}.self_attn"
+            self._layer(f"model.layers.{index}", layer)
+        self._output("model.norm", base.norm)
+        self._output("lm_head", self.model.lm_head)
+        self._output("logits", self.model, lambda out: out.logits)
+        # q and k after the rotation are locals of the attention's forward: seen at the next call.
+        source = sys.modules[type(base.layers[0].self_attn).__module__]
+        eager = source.eager_attention_forward
+
+        def recording(module, query, key, *rest, **options):
+            if getattr(module, "use_rope", True):
+                new = query.shape[2]  # [1, heads, N, D], the keys behind those of the cache
+                for part, tensor in (("q_rope", query), ("k_rope", key[:, :, -new:])):
+                    self.keep(f"{names[module]}.{part}", tensor.transpose(1, 2))
+            return eager(module, query, key, *rest, **options)
+
+        try:
+            with mock.patch.object(source, "eager_attention_forward", recording):
+                yield
+        finally:
+            for handle in self._handles:
+                handle.remove()
+
+    def _layer(self, at: str, layer: "torch.nn.Module") -> None:
         attn, mlp = layer.self_attn, layer.mlp
-        names[attn] = f"{at}.self_attn"
-        handles += output(f"{at}.input_layernorm", layer.input_layernorm)
-        for part in ("q_proj", "k_proj", "v_proj"):
-            handles += output(f"{at}.self_attn.{part}", getattr(attn, part))
-        handles += input_and_output(
-            f"{at}.self_attn.o_proj", f"{at}.self_attn.attn_output", attn.o_proj
-        )
-        handles += input_and_output(
-            f"{at}.post_attention_layernorm",
-            f"{at}.self_attn.residual",
-            layer.post_attention_layernorm,
-        )
-        for part in ("gate_proj", "up_proj"):
-            handles += output(f"{at}.mlp.{part}", getattr(mlp, part))
-        handles += input_and_output(f"{at}.mlp.down_proj", f"{at}.mlp.swiglu", mlp.down_proj)
-        handles += output(at, layer)
-    handles += output("model.norm", base.norm) + output("lm_head", model.lm_head)
+        for name, module in layer.named_children():
+            if type(module).__name__.endswith("RMSNorm"):
+                self._output(f"{at}.{name}", module)
+        width = self.config.num_key_value_heads * attn.head_dim
+        query = self.config.num_attention_heads * attn.head_dim
+        sizes = {"q_proj": query, "k_proj": width, "v_proj": width}
+        self._projections(f"{at}.self_attn", attn, "qkv_proj", sizes)
+        for name in ("q_norm", "k_norm"):
+            if hasattr(attn, name):
+                self._output(f"{at}.self_attn.{name}", getattr(attn, name), self._heads_behind)
+        self._input(f"{at}.self_attn.attn_output", attn.o_proj)
+        self._output(f"{at}.self_attn.o_proj", attn.o_proj)
+        self._input(f"{at}.self_attn.residual", self._second_half(layer))
+        inner = self.config.intermediate_size
+        self._projections(f"{at}.mlp", mlp, "gate_up_proj", {"gate_proj": inner, "up_proj": inner})
+        self._input(f"{at}.mlp.swiglu", mlp.down_proj)
+        self._output(f"{at}.mlp.down_proj", mlp.down_proj)
+        self._output(at, layer)
 
-    # q and k after the rotation are locals of the attention's forward: seen at the next call.
-    source = sys.modules[type(base.layers[0].self_attn).__module__]
-    eager = source.eager_attention_forward
+    @staticmethod
+    def _second_half(layer: "torch.nn.Module") -> "torch.nn.Module":
+        """What reads the residual stream between attention and MLP."""
+        if hasattr(layer, "pre_feedforward_layernorm"):
+            return layer.pre_feedforward_layernorm
+        if hasattr(layer, "input_layernorm"):
+            return layer.post_attention_layernorm
+        return layer.mlp  # norms after the blocks alone
 
-    def recording(module, query, key, *rest, **options):
-        for part, tensor in (("q_rope", query), ("k_rope", key)):
-            keep(f"{names[module]}.{part}", tensor.transpose(1, 2))
-        return eager(module, query, key, *rest, **options)
+    def _heads_behind(self, out: "torch.Tensor") -> "torch.Tensor":
+        """Gemma 3 norms queries and keys after it has put the heads before the tokens."""
+        return out.transpose(1, 2) if self.config.model_type == "gemma3_text" else out
 
-    try:
-        with mock.patch.object(source, "eager_attention_forward", recording):
-            yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    def _projections(
+        self, at: str, block: "torch.nn.Module", fused: str, sizes: dict[str, int]
+    ) -> None:
+        if not hasattr(block, fused):
+            for name in sizes:
+                self._output(f"{at}.{name}", getattr(block, name))
+            return
+
+        def split(module: "torch.nn.Module", args: tuple, out: "torch.Tensor") -> None:
+            for name, part in zip(sizes, out.split(list(sizes.values()), dim=-1)):
+                self.keep(f"{at}.{name}", part)
+
+        self._handles.append(getattr(block, fused).register_forward_hook(split))
+
+    def _rotary(self, module: "torch.nn.Module") -> None:
+        def before(module: "torch.nn.Module", args: tuple, kwargs: dict) -> None:
+            self.mode.paused = True
+
+        def after(module: "torch.nn.Module", args: tuple, kwargs: dict, out: tuple) -> None:
+            self.mode.paused = False
+            kind = kwargs.get("layer_type", args[2] if len(args) > 2 else None)
+            name = rotary_name(self.config, kind)
+            for part, table in zip(("cos", "sin"), out if name else ()):
+                self.keep(f"{name}.{part}", table[..., : table.shape[-1] // 2])
+
+        self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+        self._handles.append(module.register_forward_hook(after, with_kwargs=True))
+
+    def _input(self, name: str, module: "torch.nn.Module") -> None:
+        def hook(module: "torch.nn.Module", args: tuple, kwargs: dict) -> None:
+            self.keep(name, args[0] if args else kwargs["hidden_states"])
+
+        self._handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+
+    def _output(
+        self, name: str, module: "torch.nn.Module", of: "Callable | None" = None
+    ) -> None:
+        def hook(module: "torch.nn.Module", args: tuple, out: object) -> None:
+            self.keep(name, of(out) if of else out)
+
+        self._handles.append(module.register_forward_hook(hook))
+
+
+def rotary_name(config: "transformers.PretrainedConfig", kind: str | None) -> str | None:
+    """Stage of the rotary tables of a kind of layers, which is the same for all where the tables
+    are; None when they have been named for another kind."""
+    if kind is None:
+        return "model.rotary_emb"
+    first, *others = sorted(set(config.layer_types))
+    if any(config.rope_parameters[other] != config.rope_parameters[first] for other in others):
+        return f"model.rotary_emb.{kind}"
+    return "model.rotary_emb" if kind == first else None
 
 
 def save(
@@ -176,6 +274,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--double", action="store_true", help="record a float64 run as well")
     parser.add_argument("--threads", type=int, default=1, help="torch threads (default: 1)")
     options = parser.parse_args(argv)
+    if MISSING is not None:
+        parser.error(f"needs torch and transformers: pip install '.[reference]' ({MISSING})")
     torch.set_num_threads(options.threads)
     ids = options.ids
     if ids is None:
@@ -184,10 +284,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         ids = Tokenizer.from_file(str(Path(options.model) / "tokenizer.json")).encode(
             options.prompt
         ).ids
-    model = load(options.model)
-    stages = record(model, ids)
+    stages = record(load(options.model), ids)
     if options.double:
-        stages |= {f"float64/{name}": t for name, t in record(model, ids, double=True).items()}
+        double = record(load(options.model), ids, double=True)
+        stages |= {f"float64/{name}": tensor for name, tensor in double.items()}
     save(options.output, ids, stages, {"model": str(options.model)})
     print(f"{options.output}: {len(ids)} tokens, {len(stages)} stages")
     return 0

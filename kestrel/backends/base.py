@@ -42,10 +42,11 @@ class StepInputs:
 
     token_ids: "numpy.ndarray"  # [N]
     positions: "numpy.ndarray"  # [N] absolute position of each token
+    rope_lengths: "numpy.ndarray"  # [N] length of the sequence by which each token is rotated
     slots: "numpy.ndarray"  # [N] block * 16 + offset
     seq_start: "numpy.ndarray"  # [S + 1] prefix sums: tokens of s are seq_start[s]:seq_start[s + 1]
     context_len: "numpy.ndarray"  # [S] positions visible to the last new token of s
-    block_table: "numpy.ndarray"  # [S, max_blocks]
+    block_table: "numpy.ndarray"  # [S, max_blocks]; blocks wholly before the window: any id
     logit_rows: "numpy.ndarray"  # [L]
 
 

@@ -177,7 +177,8 @@ def _work_per_row(command: "Command", max_context: int) -> float:
     if command.operation == "linear":
         return float(width * command.attributes["in_features"])
     if command.operation == "attention":
-        return float(width * 2 * max_context)
+        window = command.attributes["window"] or max_context
+        return float(width * 2 * min(window, max_context))
     return float(width)
 
 

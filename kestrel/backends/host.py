@@ -45,6 +45,7 @@ def make_step_inputs(program: Program) -> StepInputs:
     return StepInputs(
         token_ids=numpy.zeros(n, dtype=numpy.int32),
         positions=numpy.zeros(n, dtype=numpy.int32),
+        rope_lengths=numpy.zeros(n, dtype=numpy.int32),
         slots=numpy.zeros(n, dtype=numpy.int32),
         seq_start=numpy.zeros(s + 1, dtype=numpy.int32),
         context_len=numpy.zeros(s, dtype=numpy.int32),

@@ -32,52 +32,60 @@ INFO = BackendInfo("reference", True, "NumPy, float64 accumulation: the specific
 
 
 def embed(command, step, token_ids, table):
-    """y[n] = E[token[n]]"""
-    return table[token_ids]
+    """y[n] = scale * E[token[n]]"""
+    return float32(command.attributes["scale"]) * table[token_ids]
 
 
-def rotary_embedding(command, step, positions, inverse_frequencies):
+def rotary_embedding(command, step, positions, rope_lengths, inverse_frequencies):
     """cos and sin of the float32 angle, as transformers' LlamaRotaryEmbedding."""
     scale = float32(command.attributes["scale"])
-    angle = positions.astype(float32)[:, None] * inverse_frequencies[None, :]  # [N, D/2]
+    rows = rope_lengths - command.attributes["first_length"]
+    rows = numpy.clip(rows, 0, command.attributes["rows"] - 1)  # [N]
+    angle = positions.astype(float32)[:, None] * inverse_frequencies[rows]  # [N, D/2]
     exact = angle.astype(float64)
     return numpy.cos(exact).astype(float32) * scale, numpy.sin(exact).astype(float32) * scale
 
 
 def rms_norm(command, step, x, weight):
-    """w * (x / sqrt(mean(x^2) + eps)) (Zhang and Sennrich 2019, arXiv:1910.07467)"""
-    x = x.astype(float64)
-    mean = (x * x).mean(axis=-1, keepdims=True)
-    return weight * (x / numpy.sqrt(mean + float32(command.attributes["eps"])))
+    """(offset + w) * (x / sqrt(mean(x^2) + eps)) over each run of len(w) columns
+    (Zhang and Sennrich 2019, arXiv:1910.07467)"""
+    runs = x.reshape(len(x), x.shape[1] // len(weight), len(weight)).astype(float64)
+    mean = (runs * runs).mean(axis=-1, keepdims=True)
+    weight = weight.astype(float64) + float32(command.attributes["offset"])
+    y = weight * (runs / numpy.sqrt(mean + float32(command.attributes["eps"])))
+    return y.reshape(x.shape)
 
 
 def linear(command, step, x, *rest):
-    """y_i = x W_iᵀ (+ b_i) (+ residual)"""
+    """y_i = (residual +) scale * (x W_iᵀ (+ b_i))
+
+    Row by row, so that a row's bits do not depend on its neighbours; and the product is rounded
+    before it is added, as it is where a traced program adds it in a command of its own."""
     weights, biases, residual = rest[:3], rest[3:6], rest[6]
+    scale = float64(float32(command.attributes["scale"]))
     results = []
     for weight, bias in zip(weights, biases):
         if weight is None:
             continue
-        y = x.astype(float64) @ weight.astype(float64).T  # [M, O]
+        rows = x.astype(float64)[:, None, :]  # [M, 1, I]
+        y = (rows @ weight.astype(float64).T)[:, 0]  # [M, O]
         if bias is not None:
             y = y + bias
-        if residual is not None:
-            y = y + residual
-        results.append(y)
+        results.append(scale * y if residual is None else residual + scale * y.astype(float32))
     return tuple(results)
 
 
 def rope(command, step, q, k, cos, sin):
-    """(a, b) -> (a cos - b sin, b cos + a sin) on the halves of each head
-    (Su and others 2021, arXiv:2104.09864, in the layout of transformers' rotate_half)."""
-    head_dim = command.attributes["head_dim"]
-    half = head_dim // 2
+    """(a, b) -> (a cos - b sin, b cos + a sin) on the halves of each head's first rotary_dim
+    columns (Su and others 2021, arXiv:2104.09864, in the layout of transformers' rotate_half)."""
+    head_dim, rotary_dim = command.attributes["head_dim"], command.attributes["rotary_dim"]
+    half = rotary_dim // 2
     cos, sin = cos[:, None, :].astype(float64), sin[:, None, :].astype(float64)  # [N, 1, D/2]
     rotated = []
     for x in (q, k):
         heads = x.reshape(len(x), -1, head_dim).astype(float64)  # [N, heads, D]
-        a, b = heads[..., :half], heads[..., half:]
-        turned = numpy.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+        a, b, rest = numpy.split(heads, [half, rotary_dim], axis=-1)
+        turned = numpy.concatenate([a * cos - b * sin, b * cos + a * sin, rest], axis=-1)
         rotated.append(turned.reshape(x.shape))
     return tuple(rotated)
 
@@ -93,11 +101,14 @@ def kv_write(command, step, k, v, slots, cache):
 
 
 def attention(command, step, q, cache):
-    """softmax(q kᵀ * scale, causal) v (Vaswani and others 2017, arXiv:1706.03762)"""
+    """softmax(q kᵀ * scale, causal) v (Vaswani and others 2017, arXiv:1706.03762)
+
+    With a window: Jiang and others 2023, arXiv:2310.06825; capped: Gemma 2, arXiv:2408.00118."""
     keys, values = _cache_views(command, cache)
     kv_heads, head_dim = command.attributes["kv_heads"], command.attributes["head_dim"]
     group = command.attributes["heads"] // kv_heads
     scale = float64(float32(command.attributes["scale"]))
+    window, cap = command.attributes["window"], float64(float32(command.attributes["soft_cap"]))
     out = numpy.empty(q.shape, dtype=float64)
     for sequence in range(step.n_seqs):
         start, stop = step.inputs.seq_start[sequence : sequence + 2]
@@ -107,25 +118,38 @@ def attention(command, step, q, cache):
         v = values[blocks].transpose(1, 0, 2, 3).reshape(kv_heads, -1, head_dim)[:, :length]
         k, v = k.astype(float64), v.astype(float64)  # [K, P, D]
         for n in range(start, stop):
-            visible = int(step.inputs.positions[n]) + 1
+            stop_at = int(step.inputs.positions[n]) + 1
+            seen = slice(max(0, stop_at - window) if window else 0, stop_at)
             rows = q[n].reshape(kv_heads, group, head_dim).astype(float64)
-            scores = rows @ k[:, :visible].transpose(0, 2, 1) * scale  # [K, group, visible]
+            scores = rows @ k[:, seen].transpose(0, 2, 1) * scale  # [K, group, seen]
+            if cap:
+                scores = cap * numpy.tanh(scores / cap)
             weights = numpy.exp(scores - scores.max(axis=-1, keepdims=True))
             weights /= weights.sum(axis=-1, keepdims=True)
-            out[n] = (weights @ v[:, :visible]).reshape(-1)
+            out[n] = (weights @ v[:, seen]).reshape(-1)
     return out
 
 
 def swiglu(command, step, gate, up):
-    """silu(gate) * up"""
+    """silu(gate) * up, or gelu(gate) * up with gelu's tanh form (Hendrycks and Gimpel 2016,
+    arXiv:1606.08415)"""
     gate = gate.astype(float64)
+    if command.attributes["activation"] == "gelu_tanh":
+        inner = numpy.sqrt(2 / numpy.pi) * (gate + 0.044715 * gate**3)
+        return 0.5 * gate * (1.0 + numpy.tanh(inner)) * up
     with numpy.errstate(over="ignore"):  # exp(-gate) = inf gives the right limit, 0
         return gate / (1.0 + numpy.exp(-gate)) * up
 
 
 def add(command, step, a, b):
-    """a + b"""
-    return a + b
+    """a + scale * b"""
+    return a + float64(float32(command.attributes["scale"])) * b
+
+
+def soft_cap(command, step, x):
+    """scale * x, or cap * tanh(scale * x / cap)"""
+    scale, cap = (float64(float32(command.attributes[key])) for key in ("scale", "cap"))
+    return cap * numpy.tanh(scale * x / cap) if cap else scale * x
 
 
 def gather_rows(command, step, x, rows):
@@ -148,7 +172,7 @@ OPERATIONS = {
     function.__name__: function
     for function in (
         embed, rotary_embedding, rms_norm, linear, rope, kv_write, attention, swiglu, add,
-        gather_rows, argmax, copy,
+        soft_cap, gather_rows, argmax, copy,
     )
 }  # fmt: skip
 

@@ -2,9 +2,10 @@
 
 A block is *held* (its reference count says how often), *cached* (nobody holds it, but its content
 can still be found) or *blank*. A full block may be *published* under the key (key of the block
-before it, its own tokens). Keys are compared by equality, never by hash alone, so a collision
-cannot hand one prompt's cache to another; the key of the block before is a serial number that is
-never used twice, so by induction an equal key means an equal prefix from the first token on.
+before it, its own tokens, and the lengths that these were rotated by, where they matter). Keys are
+compared by equality, never by hash alone, so a collision cannot hand one prompt's cache to another;
+the key of the block before is a serial number that is never used twice, so by induction an equal
+key means an equal prefix from the first token on.
 
 Every operation costs O(blocks it is about), and the index has at most one entry a block.
 
@@ -40,6 +41,9 @@ class BlockPool:
         num_blocks: blocks in the cache, at least 1.
         block_size: positions per block.
         limit: what a user raises to get more blocks; ends up in the text of CapacityError.
+        window: positions that a token sees, itself included; None: all up to it. See Sequence.
+        rope_length_range: (first, last) lengths between which the frequencies of the rotary
+            embedding follow the length of a sequence, see Sequence; None: they never do.
     """
 
     def __init__(
@@ -47,6 +51,8 @@ class BlockPool:
         num_blocks: int,
         block_size: int = 16,
         limit: str = "the size of the KV cache (Limits.cache_bytes)",
+        window: int | None = None,
+        rope_length_range: tuple[int, int] | None = None,
     ) -> None:
         if num_blocks < 1 or block_size < 1:
             raise CapacityError(
@@ -56,6 +62,8 @@ class BlockPool:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.limit = limit
+        self.window = window
+        self.rope_length_range = rope_length_range
         self._lock = threading.Lock()
         self._returned: deque[int] = deque()  # released, not yet counted
         self._counts = [0] * num_blocks
@@ -122,14 +130,17 @@ class BlockPool:
         the very thread that holds the lock; whoever comes next then counts them. Raises ValueError
         for a block that nobody holds.
         """
-        # The last position goes first: a prefix is then reused after what continues it, so that no
-        # cached block is ever cut off from its start.
+        # The last position goes first: a prefix is then reused after what continues it, which
+        # cannot be found without it. (Blocks that left a window go before what continues them.)
         self._returned.extend(reversed(blocks))
         if not self._lock.locked():
             with self._lock:
                 self._take_back()
 
-    def publish(self, parent: int | None, tokens: Sequence[int], block: int) -> int:
+    def publish(
+        self, parent: int | None, tokens: Sequence[int], block: int,
+        rope_lengths: Sequence[int] | None = None,
+    ) -> int:  # fmt: skip
         """Make a full private block findable, and return the block to use in its place from now on.
 
         That is ``block``, unless another block already has this content: then that one is held
@@ -140,6 +151,7 @@ class BlockPool:
             parent: the published block before it, None for the first of a sequence.
             tokens: the ``block_size`` tokens whose keys and values it contains.
             block: held once and unpublished, else ValueError.
+            rope_lengths: of the tokens.
         """
         with self._lock:
             before = _START if parent is None else self._serials[parent]
@@ -150,7 +162,7 @@ class BlockPool:
                 )
             if self._counts[block] != 1 or self._keys[block] is not None:
                 raise ValueError(f"block {block}: only a private block can be published")
-            key = self._key(before, tokens)
+            key = self._key(before, self._content(tokens, rope_lengths))
             known = self._index.get(key)
             if known is not None:
                 self._hold(known)
@@ -161,10 +173,14 @@ class BlockPool:
             self._index[key] = block
             return block
 
-    def find_prefix(self, tokens: Sequence[int], max_blocks: int | None = None) -> list[int]:
+    def find_prefix(
+        self, tokens: Sequence[int], max_blocks: int | None = None,
+        rope_lengths: Sequence[int] | None = None,
+    ) -> list[int]:  # fmt: skip
         """Hold and return the published blocks of the longest known prefix of ``tokens``.
 
-        Only full blocks count, at most ``max_blocks`` of them. The caller releases them.
+        Only full blocks count, at most ``max_blocks`` of them, whose tokens were rotated by the
+        same ``rope_lengths``. The caller releases them.
         """
         size = self.block_size
         limit = len(tokens) // size
@@ -173,8 +189,11 @@ class BlockPool:
         blocks: list[int] = []
         serial = _START
         with self._lock:
-            for i in range(limit):
-                block = self._index.get(self._key(serial, tokens[i * size : (i + 1) * size]))
+            for start in range(0, limit * size, size):
+                content = tokens[start : start + size]
+                if rope_lengths is not None:
+                    content = self._content(content, rope_lengths[start : start + size])
+                block = self._index.get(self._key(serial, content))
                 if block is None:
                     break
                 self._hold(block)
@@ -210,8 +229,19 @@ class BlockPool:
             assert counts == self._counts, f"owners hold {counts}, the pool counts {self._counts}"
 
     @staticmethod
-    def _key(serial: int, tokens: Sequence[int]) -> tuple[int, ...]:
-        return (serial, *tokens)
+    def _key(serial: int, content: Sequence[int]) -> tuple[int, ...]:
+        return (serial, *content)
+
+    def _content(
+        self, tokens: Sequence[int], rope_lengths: Sequence[int] | None
+    ) -> Sequence[int]:
+        """What keys and values of a block follow from, beside the blocks before it.
+
+        Lengths that all count as the first say nothing: short prompts of any length share blocks.
+        """
+        if rope_lengths is None or max(rope_lengths) <= self.rope_length_range[0]:
+            return tokens
+        return (*tokens, *rope_lengths)
 
     def _hold(self, block: int) -> None:
         self._cached.pop(block, None)

@@ -10,13 +10,15 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kestrel.cache.sequence import blocks_needed, window_blocks
 from kestrel.dtypes import Dtype
 from kestrel.errors import CapacityError, ConfigError
 from kestrel.program.values import Storage, Value
 
 if TYPE_CHECKING:
     from kestrel.backends.base import Backend
-    from kestrel.models.config import DecoderConfig, Limits
+    from kestrel.models.config import DecoderConfig
+    from kestrel.models.limits import Limits
 
 __all__ = [
     "BLOCK_SIZE", "KV_DTYPES", "Capacity", "PagedCache", "bytes_per_token", "kv_dtype",
@@ -78,30 +80,36 @@ def plan_capacity(config: "DecoderConfig", limits: "Limits", dtype: Dtype) -> Ca
 
     Without ``limits.cache_bytes``: contexts for ``max_seqs`` sequences, but at most
     DEFAULT_TOKENS beyond one, and at most half of the machine's memory. Reserved is not used:
-    pages come when positions are written. Raises CapacityError when not even one block fits.
+    pages come when positions are written. Of a context that only a window is seen of, a window and
+    a step have to fit. Raises CapacityError when not even one block fits, ConfigError when
+    ``limits.max_context`` is more than the model was made for.
     """
-    wanted = limits.max_context or config.max_position_embeddings
-    if wanted > config.max_position_embeddings:
-        raise ConfigError(
-            f"max_context: {wanted} is above max_position_embeddings = "
-            f"{config.max_position_embeddings} of config.json: the model was not made for it",
-            "max_context",
-        )
+    wanted = limits.max_context or config.context_limit
+    if wanted > config.context_limit:
+        raise ConfigError(_too_long(config, wanted), "max_context")
     per_block = BLOCK_SIZE * bytes_per_token(config, dtype)
     blocks_per_context = -(-wanted // BLOCK_SIZE)
+    window = config.attention_window
     if limits.cache_bytes is not None:
         budget = limits.cache_bytes
         blocks = min(budget // per_block, blocks_per_context * limits.max_seqs)
     else:
         budget = memory_bytes() // 2
-        tokens = max(wanted, min(wanted * limits.max_seqs, DEFAULT_TOKENS))
+        one = wanted
+        if window is not None:
+            # Past its first and last position, a step may hold the rest of two blocks.
+            step = limits.max_tokens + 2 * (BLOCK_SIZE - 1)
+            one = min(wanted, window_blocks(window, BLOCK_SIZE) * BLOCK_SIZE + step)
+        tokens = max(one, min(wanted * limits.max_seqs, DEFAULT_TOKENS))
         blocks = min(budget // per_block, -(-tokens // BLOCK_SIZE) + limits.max_seqs)
     if blocks < 1:
         raise CapacityError(
             f"KV cache: one block of {BLOCK_SIZE} positions needs {per_block:,} bytes, "
             f"{budget:,} are available: raise Limits.cache_bytes"
         )
-    context = min(wanted, blocks * BLOCK_SIZE)
+    context = wanted
+    if blocks < blocks_needed(wanted, BLOCK_SIZE, window):
+        context = blocks * BLOCK_SIZE
     notes = []
     if context < wanted:
         notes.append(
@@ -110,6 +118,18 @@ def plan_capacity(config: "DecoderConfig", limits: "Limits", dtype: Dtype) -> Ca
             "raise Limits.cache_bytes, or use kv_dtype='float16'"
         )
     return Capacity(blocks, context, tuple(notes))
+
+
+def _too_long(config: "DecoderConfig", wanted: int) -> str:
+    limit, trained = config.context_limit, config.max_position_embeddings
+    if limit == trained:
+        known = f"max_position_embeddings = {trained} of config.json"
+    else:
+        known = (
+            f"{limit}, which follows from max_position_embeddings = {trained} and the RoPE "
+            "settings of config.json"
+        )
+    return f"max_context: {wanted} is above {known}: the model was not made for it"
 
 
 def memory_bytes() -> int:

@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from copy import copy
 
 from kestrel.cache.block_pool import BlockPool
 
-__all__ = ["Sequence"]
+__all__ = ["Sequence", "blocks_needed", "window_blocks"]
+
+
+def window_blocks(window: int, block_size: int) -> int:
+    """Full blocks that a sequence keeps when a token sees ``window`` positions, itself included.
+
+    The tokens to come lie behind the last full block: they see at most ``window - 1`` positions of
+    the full ones. The last is kept in any case: the next one is published behind it.
+    """
+    return max(1, -(-(window - 1) // block_size))
+
+
+def blocks_needed(positions: int, block_size: int, window: int | None) -> int:
+    """Blocks without which a sequence of so many positions cannot be computed."""
+    blocks = -(-positions // block_size)
+    return blocks if window is None else min(blocks, window_blocks(window, block_size) + 1)
 
 
 class Sequence:
@@ -17,19 +33,54 @@ class Sequence:
     and possibly shared; every later block is private to this sequence. New keys and values go to
     positions from ``computed`` on, so a step never writes to a block that anybody else can read.
 
+    Where every layer has a window (``pool.window``, W: the token at position p sees the positions j
+    with p - W < j <= p), blocks whose positions no later token can see are given back while the
+    sequence grows. Their entries in ``blocks`` stay, so that indices do; they mean nothing.
+
+    Frequencies of some rotary embeddings (RoPE types ``dynamic`` and ``longrope``) follow the
+    length of the sequence; ``pool.rope_length_range`` then says between which lengths. A token is
+    rotated once and for all by the length that the sequence had at the end of the call that
+    appended it: a prompt's tokens by the prompt's length, a generated token at position p by
+    p + 1. So does transformers, for a prompt in one call and one call for each token after it; but
+    here chunks, batches, preemption and cached prefixes change nothing. Blocks are shared only
+    between sequences whose tokens have the same lengths.
+
     Attributes:
-        tokens: token ids; append to it freely.
+        tokens: token ids; grows through ``append`` and ``extend`` alone.
+        rope_lengths: int32, for each token the length that it is rotated by, brought into the
+            pool's range; None when nothing follows the length.
         computed: positions whose keys and values are in the cache, at most ``len(tokens)``.
         blocks: int32 block ids; position p lies in block ``blocks[p // B]`` at offset ``p % B``.
+        freed: how many of them, the first ones, were given back.
     """
 
-    __slots__ = ("blocks", "computed", "pool", "tokens")
+    __slots__ = ("blocks", "computed", "freed", "pool", "rope_lengths", "tokens")
 
     def __init__(self, pool: BlockPool, tokens: Iterable[int] = ()) -> None:
         self.pool = pool
         self.tokens = list(tokens)
+        self.rope_lengths = None if pool.rope_length_range is None else array("i")
         self.computed = 0
         self.blocks = array("i")
+        self.freed = 0
+        self._note_lengths()
+
+    @property
+    def held(self) -> array[int]:
+        """A copy of the block ids that are this sequence's to read, share and release."""
+        return self.blocks[self.freed :]
+
+    def append(self, token: int) -> None:
+        """One more token, to be rotated by the length that the sequence then has."""
+        self.tokens.append(token)
+        if self.rope_lengths is not None:
+            self._note_lengths()
+
+    def extend(self, tokens: Iterable[int]) -> None:
+        """More tokens at once: all of them to be rotated by the length that the sequence then has.
+        """
+        self.tokens.extend(tokens)
+        self._note_lengths()
 
     def adopt_prefix(self) -> int:
         """Take the longest prefix that the cache knows, and return its length in positions.
@@ -39,9 +90,30 @@ class Sequence:
         """
         assert not self.blocks, "a prefix can only be adopted before anything is computed"
         size = self.pool.block_size
-        self.blocks.extend(self.pool.find_prefix(self.tokens, (len(self.tokens) - 1) // size))
+        most = (len(self.tokens) - 1) // size
+        self.blocks.extend(self.pool.find_prefix(self.tokens, most, self.rope_lengths))
         self.computed = len(self.blocks) * size
+        self._free_unseen()
         return self.computed
+
+    def ahead(self, n_new: int, step: int) -> int:
+        """Positions to reserve before the next ``n_new`` are computed, up to ``step`` at a time.
+
+        All of them; with a window, as many as it and a step cover, since blocks come free on the
+        way: then reserve for each step, too.
+        """
+        window = self.pool.window
+        return n_new if window is None else self.fitting(min(n_new, window + step))
+
+    def fitting(self, n_new: int) -> int:
+        """Of the next ``n_new`` positions, those that one step can compute in a cache of this size.
+
+        Without a window that is no question of steps: all of them.
+        """
+        if self.pool.window is None:
+            return n_new
+        room = (self.pool.num_blocks + self.freed) * self.pool.block_size - self.computed
+        return min(n_new, max(room, 1))
 
     def reserve(self, n_new: int) -> None:
         """Make room for the next ``n_new`` positions; raises CapacityError, and changes nothing."""
@@ -67,17 +139,22 @@ class Sequence:
     def advance(self, n: int) -> None:
         """The next ``n`` positions are computed; publish the blocks that became full."""
         size = self.pool.block_size
-        full = self.computed // size
+        first = self.computed // size
         computed = self.computed + n
         assert computed <= len(self.tokens) and computed <= len(self.blocks) * size
         self.computed = computed
-        blocks = self.blocks
-        for i in range(full, computed // size):
-            tokens = self.tokens[i * size : (i + 1) * size]
-            own = blocks[i]
-            blocks[i] = self.pool.publish(blocks[i - 1] if i else None, tokens, own)
+        end = computed // size
+        if end == first:
+            return  # 15 of 16 decode steps
+        blocks, lengths = self.blocks, self.rope_lengths
+        for i in range(first, end):
+            span = slice(i * size, (i + 1) * size)
+            own, parent = blocks[i], blocks[i - 1] if i else None
+            rotated_by = None if lengths is None else lengths[span]
+            blocks[i] = self.pool.publish(parent, self.tokens[span], own, rotated_by)
             if blocks[i] != own:
                 self.pool.release((own,))
+        self._free_unseen()
 
     def fork(self) -> Sequence:
         """A sequence with the same tokens that shares the full blocks.
@@ -85,10 +162,13 @@ class Sequence:
         Nothing is copied: the child computes the positions of the last, partly filled block again,
         and gets the same bits, because arithmetic is exact.
         """
-        child = Sequence(self.pool, self.tokens)
+        child = Sequence(self.pool)
+        child.tokens = list(self.tokens)
+        child.rope_lengths = copy(self.rope_lengths)
         full = self.computed // self.pool.block_size
         child.blocks.extend(self.blocks[:full])
-        self.pool.share(child.blocks)
+        child.freed = self.freed
+        self.pool.share(child.held)
         child.computed = full * self.pool.block_size
         return child
 
@@ -96,13 +176,19 @@ class Sequence:
         """Keep the first ``length`` tokens and drop the blocks past them.
 
         If the cut falls inside a block that is published, that block is released too, and its
-        positions have to be computed again. Raises ValueError outside 0..len(tokens).
+        positions have to be computed again. All have to, unless ``adopt_prefix`` finds some, if
+        what the next token sees was given back. Raises ValueError outside 0..len(tokens).
         """
         if not 0 <= length <= len(self.tokens):
             raise ValueError(f"cannot cut a sequence of {len(self.tokens)} tokens to {length}")
         size = self.pool.block_size
         del self.tokens[length:]
+        if self.rope_lengths is not None:
+            del self.rope_lengths[length:]
         self.computed = min(self.computed, length)
+        if self.freed > self._unseen():
+            self.release()
+            return
         keep = (length + size - 1) // size
         partial = self.computed % size
         if partial and not self.pool.is_private(self.blocks[self.computed // size]):
@@ -114,7 +200,8 @@ class Sequence:
 
     def release(self) -> None:
         """Give all blocks back and keep the tokens; what was published stays findable."""
-        dropped, self.blocks, self.computed = self.blocks, array("i"), 0
+        dropped = self.held
+        self.blocks, self.computed, self.freed = array("i"), 0, 0
         self.pool.release(dropped)
 
     def is_writable(self, start: int, n: int) -> bool:
@@ -127,3 +214,24 @@ class Sequence:
         if first == last:
             return is_private(blocks[first])
         return all(map(is_private, blocks[first : last + 1]))
+
+    def _unseen(self) -> int:
+        """Leading blocks whose positions no token behind the full blocks sees."""
+        window, size = self.pool.window, self.pool.block_size
+        return 0 if window is None else max(self.computed // size - window_blocks(window, size), 0)
+
+    def _free_unseen(self) -> None:
+        start, end = self.freed, self._unseen()
+        if end > start:
+            dropped = self.blocks[start:end]
+            self.freed = end  # first: see block_pool about Ctrl-C
+            self.blocks[start:end] = array("i", [0]) * (end - start)
+            self.pool.release(dropped)
+
+    def _note_lengths(self) -> None:
+        """Give the tokens that have none yet their rope length."""
+        lengths, bounds = self.rope_lengths, self.pool.rope_length_range
+        if lengths is not None and bounds is not None:
+            total = len(self.tokens)
+            length = min(max(total, bounds[0]), bounds[1])
+            lengths.extend([length] * (total - len(lengths)))

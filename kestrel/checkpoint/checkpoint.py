@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -38,7 +38,10 @@ class Checkpoint:
         CapacityError: with ``mmap=False``, memory does not suffice.
     """
 
-    __slots__ = ("_config", "_files", "_folder", "_generation_config", "_notes", "_tensors")
+    __slots__ = (
+        "_beyond", "_config", "_files", "_folder", "_generation_config", "_index", "_notes",
+        "_tensors",
+    )  # fmt: skip
 
     def __init__(self, folder: str | os.PathLike[str], mmap: bool = True) -> None:
         self._folder = check_folder(folder)
@@ -49,10 +52,12 @@ class Checkpoint:
             self._generation_config = _read_object(self._folder / _GENERATION_CONFIG)
         weights = find_weights(self._folder, names)
         self._notes: list[str] = []
-        if weights.index is None:
+        self._beyond: dict[str, list[str]] = {}
+        self._index = None if weights.index is None else ShardIndex(weights.index)
+        if self._index is None:
             opened = [SafetensorsFile(weights.single, mmap)]
         else:
-            opened = self._open_shards(ShardIndex(weights.index), mmap)
+            opened = self._open_shards(self._index, mmap)
         self._files = [file.path for file in opened]
         self._tensors = MappingProxyType(
             {name: view for file in opened for name, view in file.tensors.items()}
@@ -76,7 +81,10 @@ class Checkpoint:
 
     @property
     def tensors(self) -> Mapping[str, TensorView]:
-        """Every tensor by name: shards in the order of their names, bytes in file order."""
+        """Every tensor by name: shards in the order of their names, bytes in file order.
+
+        What a shard holds beyond the index is among them, until ``check_index`` refuses it.
+        """
         return self._tensors
 
     @property
@@ -89,10 +97,21 @@ class Checkpoint:
         """Sentences about what is odd or left alone, for the user to see."""
         return list(self._notes)
 
+    def check_index(self, needless: Container[str] = ()) -> None:
+        """Compare the shards with the index once more, by what is needed of them.
+
+        Raises CheckpointError when a shard holds a tensor that the index does not name and that is
+        not ``needless``: it may belong to another version of the model.
+        """
+        for shard, names in self._beyond.items():
+            needed = [name for name in names if name not in needless]
+            if needed:
+                raise self._index.disagreement(self._folder / shard, [], needed)
+
     def _open_shards(self, index: ShardIndex, mmap: bool) -> list[SafetensorsFile]:
         index.check_shards_exist()
         files = {shard: SafetensorsFile(self._folder / shard, mmap) for shard in index.shards}
-        index.check_contents(files)
+        self._beyond = index.check_contents(files)
         opened = list(files.values())
         self._notes += index.notes
         found = sum(view.nbytes for file in opened for view in file.tensors.values())

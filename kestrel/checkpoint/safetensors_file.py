@@ -54,6 +54,18 @@ class TensorView:
         """Bytes of the tensor."""
         return self.data.nbytes
 
+    def rows(self, begin: int, end: int) -> TensorView:
+        """The rows [begin, end) of a matrix or vector, where they lie; the name says which."""
+        row = self.nbytes // self.shape[0]
+        return TensorView(
+            name=f"{self.name}[{begin}:{end}]",
+            dtype=self.dtype,
+            shape=(end - begin, *self.shape[1:]),
+            data=self.data[begin * row : end * row],
+            file=self.file,
+            offset=self.offset + begin * row,
+        )
+
     def to_numpy_f32(self) -> np.ndarray:
         """A float32 copy of shape ``shape``; F16 and BF16 are widened, which is exact.
 

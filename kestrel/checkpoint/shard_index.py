@@ -56,33 +56,45 @@ class ShardIndex:
             self.path,
         )
 
-    def check_contents(self, files: Mapping[str, SafetensorsFile]) -> None:
+    def check_contents(self, files: Mapping[str, SafetensorsFile]) -> dict[str, list[str]]:
         """Compare names both ways: the index against each shard, and each shard against the index.
 
         Args:
             files: shard name to its opened file.
 
+        Returns shard name to the tensors in it that the index does not name at all: only who uses
+        the tensors knows whether it can do without them.
         Raises CheckpointError naming the index, the shard and the tensors.
         """
+        beyond: dict[str, list[str]] = {}
         promised: dict[str, set[str]] = {shard: set() for shard in self.shards}
         for name, shard in self.weight_map.items():
             promised[shard].add(name)
         for shard, file in files.items():
             missing = sorted(promised[shard] - file.tensors.keys())
             extra = sorted(file.tensors.keys() - promised[shard])
-            faults = []
-            if missing:
-                faults.append(f"the index names {_count(missing)} that the shard lacks")
+            elsewhere = [name for name in extra if name in self.weight_map]
+            if missing or elsewhere:
+                raise self.disagreement(file.path, missing, extra)
             if extra:
-                other = self.weight_map.get(extra[0])
-                elsewhere = f"; the index puts {extra[0]!r} into {other}" if other else ""
-                faults.append(f"the shard holds {_count(extra)} beyond the index{elsewhere}")
-            if faults:
-                raise CheckpointError(
-                    f"{file.path} and {self.path.name} disagree: {'; '.join(faults)}: "
-                    "files of two versions seem to be mixed: download the folder again",
-                    file.path,
-                )
+                beyond[shard] = extra
+        return beyond
+
+    def disagreement(self, shard: Path, missing: list[str], extra: list[str]) -> CheckpointError:
+        """The error about tensors that a shard lacks, and tensors that it should not hold."""
+        faults = []
+        if missing:
+            faults.append(f"the index names {_count(missing)} that the shard lacks")
+        if extra:
+            faults.append(f"the shard holds {_count(extra)} beyond the index")
+        elsewhere = next((name for name in extra if name in self.weight_map), None)
+        if elsewhere is not None:
+            faults.append(f"the index puts {elsewhere!r} into {self.weight_map[elsewhere]}")
+        return CheckpointError(
+            f"{shard} and {self.path.name} disagree: {'; '.join(faults)}: "
+            "files of two versions seem to be mixed: download the folder again",
+            shard,
+        )
 
     def size_note(self, found: int) -> str | None:
         """A sentence when ``metadata.total_size`` is not the ``found`` bytes of all tensors."""

@@ -78,7 +78,7 @@ def load_model(args: "argparse.Namespace", max_seqs: int = 1, **changes: object)
     ``changes`` replace options of ``kestrel.load``.
     """
     from kestrel.model import load
-    from kestrel.models.config import Limits
+    from kestrel.models.limits import Limits
 
     check_isa(args.isa)
     options = {

@@ -63,7 +63,7 @@ def run(args: "argparse.Namespace") -> int:
     from tqdm import tqdm
 
     from kestrel.model import load
-    from kestrel.models.config import Limits
+    from kestrel.models.limits import Limits
 
     sets = _instruction_sets(args.isa)
     limits = Limits(max_seqs=_BATCH)
@@ -150,13 +150,16 @@ def _hashes(model: "Model", prompts: list[list[int]], new_tokens: int, case: Cas
         for sequence, target in zip(sequences, targets):
             if case.warm:
                 assert sequence.adopt_prefix() > 0, "an earlier case left its blocks findable"
-            sequence.reserve(target - sequence.computed)
+            left = target - sequence.computed
+            sequence.reserve(sequence.ahead(left, case.chunk or runner.max_tokens))
         while True:
             rows, owners, used = [], [], 0
             for index, sequence in enumerate(sequences):
                 left = len(sequence.tokens) - sequence.computed
                 length = min(left, case.chunk or left, runner.max_tokens - used)
+                length = sequence.fitting(length)
                 if length > 0:
+                    sequence.reserve(length)
                     rows.append(
                         (sequence, sequence.computed, length, "last" if length == left else "none")
                     )
@@ -172,7 +175,7 @@ def _hashes(model: "Model", prompts: list[list[int]], new_tokens: int, case: Cas
                     logits = runner.logits(row)
                     digests[index].update(logits.tobytes())
                     if len(sequences[index].tokens) < targets[index]:
-                        sequences[index].tokens.append(int(numpy.argmax(logits)))
+                        sequences[index].append(int(numpy.argmax(logits)))
     finally:
         for sequence in sequences:
             sequence.release()

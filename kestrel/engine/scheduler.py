@@ -11,7 +11,7 @@ How a request ends is the same under any load: with a token of its ``stop_ids`` 
 its ``max_tokens``, at ``max_context`` tokens (prompt and generated ones together; the last is
 given out but never fed back, as in Hugging Face's ``generate(max_length=max_context)``), or when
 the whole cache holds nothing but this request: one token after ``num_blocks * block_size``
-positions.
+positions (never, if the model's window and a block fit in).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from kestrel.cache.block_pool import BlockPool
-from kestrel.cache.sequence import Sequence
+from kestrel.cache.sequence import Sequence, blocks_needed
 from kestrel.engine.request import FinishReason, Finished, Request, RequestId, RequestState
 from kestrel.engine.step import Row, WantsLogits
 from kestrel.errors import CapacityError, ConfigError
@@ -71,14 +71,9 @@ class Scheduler:
     """
 
     def __init__(
-        self,
-        pool: BlockPool,
-        max_tokens: int,
-        max_seqs: int,
-        max_context: int,
-        vocab_size: int,
+        self, pool: BlockPool, max_tokens: int, max_seqs: int, max_context: int, vocab_size: int,
         clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not 1 <= max_seqs <= max_tokens:
             raise ConfigError(
                 f"Limits: expected 1 <= max_seqs <= max_tokens, because every running sequence "
@@ -115,7 +110,7 @@ class Scheduler:
         """
         request.check(self.max_context, self.vocab_size)
         ids, size, blocks = request.ids, self.pool.block_size, self.pool.num_blocks
-        needed = len(ids) // size + 1  # for one position more than there are ids
+        needed = blocks_needed(len(ids) + 1, size, self.pool.window)
         if needed > blocks:
             raise CapacityError(
                 f"the prompt of {len(ids)} tokens and one more need {needed} blocks of {size} "
@@ -159,18 +154,20 @@ class Scheduler:
         chunks: list[Chunk] = []
         budget, running = self.max_tokens, self.running
         i = 0
-        # All but the last running request want few tokens: one was only ever started behind
-        # another when the budget covered all that the other wanted. So the budget lasts for all.
+        # All but the last running request want few tokens: one was only ever started behind another
+        # when budget and cache covered all that the other wanted. So the budget lasts for all.
         while i < len(running):
             request = running[i]
             sequence = request.sequence
             start = sequence.computed
             wanted = len(sequence.tokens) - start
             length = wanted if wanted <= budget else budget
+            if length > 1:
+                length = sequence.fitting(length)
             if not (sequence.try_reserve(length) or self._make_room(request, length)):
                 break
             chunks.append(Chunk(request, start, length, "last" if length == wanted else "none"))
-            budget -= length
+            budget = budget - length if length == wanted else 0
             i += 1
         if self.waiting and budget:
             self._start(chunks, budget)
@@ -210,7 +207,7 @@ class Scheduler:
 
     def _append(self, request: Request, token: int) -> None:
         tokens = request.sequence.tokens
-        tokens.append(token)
+        request.sequence.append(token)
         if request.first_token_at is None:
             request.first_token_at = self._clock()
         if token in request.stop_ids:
@@ -226,7 +223,7 @@ class Scheduler:
         while True:
             victim = self.running.pop()
             if victim is request and not self.running:
-                self._end(request, FinishReason.LENGTH, self._full())
+                self._end_full(request)
                 return False
             victim.sequence.release()
             victim.state = RequestState.WAITING
@@ -253,15 +250,15 @@ class Scheduler:
             cached = sequence.adopt_prefix()
             start = sequence.computed
             wanted = len(sequence.tokens) - start
-            kept_back = sequence.missing(wanted) + len(running) if running else 0
-            if pool.available < kept_back or not sequence.try_reserve(wanted):
+            ahead = sequence.ahead(wanted, self.max_tokens)
+            kept_back = sequence.missing(ahead) + len(running) if running else 0
+            if pool.available < kept_back or not sequence.try_reserve(ahead):
                 sequence.release()
                 if running:
                     self._refused_headroom = headroom
                     return
                 self.waiting.popleft()
-                reason = FinishReason.LENGTH if request.completion_tokens else FinishReason.ERROR
-                self._end(request, reason, self._full())
+                self._end_full(request)
                 continue
             self.waiting.popleft()
             self._refused_headroom = None
@@ -270,16 +267,19 @@ class Scheduler:
             if request.started_at is None:
                 request.started_at = self._clock()
                 request.cached_tokens = cached
-            length = min(wanted, budget)
+            length = sequence.fitting(min(wanted, budget))
             chunks.append(Chunk(request, start, length, "last" if length == wanted else "none"))
-            budget -= length
+            budget = budget - length if length == wanted else 0
 
-    def _full(self) -> str:
+    def _end_full(self, request: Request) -> None:
+        """End a request for which the cache has no room, although no other runs."""
         pool = self.pool
-        return (
+        note = (
             f"the KV cache is full: {pool.num_blocks - pool.available} of {pool.num_blocks} blocks "
             f"of {pool.block_size} positions are in use: raise {pool.limit}"
         )
+        reason = FinishReason.LENGTH if request.completion_tokens else FinishReason.ERROR
+        self._end(request, reason, note)
 
     def _end(self, request: Request, reason: FinishReason, note: str = "") -> None:
         request.sequence.release()

@@ -28,10 +28,11 @@ def score(runner: "Runner", pool: "BlockPool", ids: list[int]) -> list[float]:
     sequence = Sequence(pool, ids)
     scores: list[float] = []
     try:
-        sequence.reserve(len(ids))
+        sequence.reserve(sequence.ahead(len(ids), runner.max_logit_rows))
         while sequence.computed < len(ids):
             start = sequence.computed
-            length = min(runner.max_logit_rows, len(ids) - start)
+            length = sequence.fitting(min(runner.max_logit_rows, len(ids) - start))
+            sequence.reserve(length)
             with runner.turn:
                 runner.run([(sequence, start, length, "all")])
                 sequence.advance(length)
@@ -52,13 +53,14 @@ def trace(
     taps = runner.executable.taps
     try:
         for sequence in sequences:
-            sequence.reserve(len(sequence.tokens))
+            sequence.reserve(sequence.ahead(len(sequence.tokens), chunk))
         while True:
             rows, owners, used = [], [], 0
             for index, sequence in enumerate(sequences):
                 left = len(sequence.tokens) - sequence.computed
-                length = min(left, chunk, runner.max_tokens - used)
+                length = sequence.fitting(min(left, chunk, runner.max_tokens - used))
                 if length > 0 and len(rows) < runner.max_seqs:
+                    sequence.reserve(length)
                     rows.append((sequence, sequence.computed, length, "all"))
                     owners.append((index, used, length))
                     used += length

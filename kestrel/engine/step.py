@@ -68,9 +68,10 @@ def fill(inputs: StepInputs, rows: AbstractSequence[Row], limits: StepLimits) ->
     """Write the arrays for one step, and return how much of each is in use.
 
     Args:
-        inputs: int32 arrays or memoryviews token_ids, positions, slots [N], seq_start [S+1],
-            context_len [S], block_table [S, max_blocks], logit_rows [L]. What lies beyond the
-            returned shape is left as it was.
+        inputs: int32 arrays or memoryviews token_ids, positions, rope_lengths, slots [N],
+            seq_start [S+1], context_len [S], block_table [S, max_blocks], logit_rows [L]. What
+            lies beyond the returned shape is left as it was, and so are rope_lengths of a model
+            whose frequencies follow no length.
         rows: each sequence at most once, with its next positions and blocks reserved for them.
 
     Raises:
@@ -131,7 +132,16 @@ def fill(inputs: StepInputs, rows: AbstractSequence[Row], limits: StepLimits) ->
             for i in range(new):
                 logit_rows[wanted + i] = n - new + i
         wanted += new
+    if rows and rows[0][0].rope_lengths is not None:
+        _fill_rope_lengths(memoryview(inputs.rope_lengths), rows)
     return StepShape(n, s, wanted)
+
+
+def _fill_rope_lengths(rope_lengths: memoryview, rows: AbstractSequence[Row]) -> None:
+    n = 0
+    for sequence, start, length, _ in rows:
+        rope_lengths[n : n + length] = sequence.rope_lengths[start : start + length]
+        n += length
 
 
 def _too_large(rows: AbstractSequence[Row], max_n: int, max_s: int, max_l: int) -> CapacityError:

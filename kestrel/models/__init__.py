@@ -1,21 +1,67 @@
-"""Model families: config.json brought into a DecoderConfig, or refused."""
+"""Model families: a checkpoint understood as a DecoderConfig and its weights, or refused."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from kestrel.errors import ConfigError, UnsupportedModelError
-from kestrel.models import llama
-from kestrel.models.config import DecoderConfig, Limits, RopeConfig, shorten
+from kestrel.models import (
+    gemma,
+    gemma2,
+    gemma3_text,
+    granite,
+    llama,
+    mistral,
+    olmo2,
+    qwen2,
+    qwen3,
+    smollm3,
+)
+from kestrel.models.checks import shorten
+from kestrel.models.config import DecoderConfig
+from kestrel.models.limits import Limits
 from kestrel.models.family import Family, locate
+from kestrel.models.relatives import RELATIVES
+from kestrel.models.rope_config import RopeConfig
+from kestrel.models.weights import DecoderWeights, bind
 
-__all__ = ["FAMILIES", "DecoderConfig", "Family", "Limits", "RopeConfig", "family_for"]
+if TYPE_CHECKING:
+    from kestrel.checkpoint import Checkpoint
+
+__all__ = ["FAMILIES", "DecoderConfig", "Family", "Limits", "RopeConfig", "Understood"]
+__all__ += ["family_for", "understand"]
 
 #: model_type to Family; a new family is one module, and its name here.
 FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {module.FAMILY.model_type: module.FAMILY for module in (llama,)}
+    {
+        module.FAMILY.model_type: module.FAMILY
+        for module in (
+            llama, mistral, qwen2, qwen3, smollm3, gemma, gemma2, gemma3_text, olmo2, granite,
+        )  # fmt: skip
+    }
 )
+
+
+class Understood(NamedTuple):
+    """What a checkpoint is: its config, its tensors by use, and notes for the user on all of it."""
+
+    config: DecoderConfig
+    weights: DecoderWeights
+    notes: list[str]
+
+
+def understand(checkpoint: "Checkpoint") -> Understood:
+    """Read the config.json of a checkpoint by its family, and bind its tensors.
+
+    Raises as ``family_for``, ``Family.parse`` and ``bind`` do.
+    """
+    raw, file = checkpoint.config, checkpoint.folder / "config.json"
+    family = family_for(raw, file)
+    config = family.parse(raw, file)
+    weights, notes = bind(checkpoint, config, family)
+    return Understood(config, weights, [*checkpoint.notes, *config.notes, *notes])
 
 
 def family_for(config: Mapping[str, object], file: object = None) -> Family:
@@ -39,11 +85,13 @@ def _family_for(config: Mapping[str, object]) -> Family:
             f"{supported}",
             "model_type",
         )
-    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
+    name = model_type if isinstance(model_type, str) else ""
+    family = FAMILIES.get(name)
     if family is None:
+        what = RELATIVES.get(name)
         raise UnsupportedModelError(
-            f"model_type: expected one of {supported}, found {shorten(model_type)}: this "
-            "architecture is not supported",
+            f"model_type: expected one of {supported}, found {shorten(model_type)}: "
+            + (f"it is {what}" if what else "this architecture is not supported"),
             "model_type",
         )
     classes = config.get("architectures")

@@ -6,27 +6,21 @@ Field names in messages are those of Hugging Face's config.json. Messages raised
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-import numpy as np
+from kestrel.errors import ConfigError
+from kestrel.models.checks import (
+    INT32_MAX,
+    MAX_HEAD_DIM,
+    MAX_LAYERS,
+    check_integer,
+    check_number,
+)
+from kestrel.models.rope_config import RopeConfig
 
-from kestrel.errors import ConfigError, RequestError, UnsupportedModelError
-
-__all__ = ["HF_NAMES", "INT32_MAX", "MAX_HEAD_DIM", "MAX_LAYERS", "ROPE_TYPES"]
-__all__ += ["DecoderConfig", "Limits", "RopeConfig"]
-__all__ += ["check_integer", "check_number", "default_attention_scale", "shorten"]
-
-#: Sizes travel to the kernels as int32.
-INT32_MAX = 2**31 - 1
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
-#: Far above any model; a broken config must not become hours of work or a full memory.
-MAX_LAYERS = 10_000
-MAX_HEAD_DIM = 65_536
-
-ROPE_TYPES = ("default", "linear", "llama3")
+__all__ = ["ACTIVATIONS", "HF_NAMES", "DecoderConfig", "LayerKind"]
 
 #: DecoderConfig field to its name in config.json, where the two differ.
 HF_NAMES = MappingProxyType(
@@ -36,114 +30,31 @@ HF_NAMES = MappingProxyType(
         "num_kv_heads": "num_key_value_heads",
     }
 )
-
-
-def shorten(value: object, width: int = 60) -> str:
-    """``repr`` of a value, cut so that a message stays readable."""
-    text = repr(value)
-    return text if len(text) <= width else text[: width - 3] + "..."
-
-
-def check_integer(key: str, value: object, minimum: int = 1, maximum: int = INT32_MAX) -> int:
-    """``value`` when it is an int in [minimum, maximum]. Raises ConfigError naming ``key``."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"{key}: expected an integer, found {shorten(value)}", key)
-    if not minimum <= value <= maximum:
-        expected = f"an integer from {minimum:,} to {maximum:,}"
-        raise ConfigError(f"{key}: expected {expected}, found {shorten(value)}", key)
-    return value
-
-
-def check_number(key: str, value: object, above: float = 0.0, minimum: float = 0.0) -> float:
-    """``value`` as a float, when it is > ``above`` and >= ``minimum`` once rounded to float32.
-
-    Integers are accepted; bools, strings, NaN and infinities are not. Raises ConfigError.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ConfigError(f"{key}: expected a number, found {shorten(value)}", key)
-    # Compared before it is converted: an int above 1e308 has no float. NaN fails every comparison.
-    if not (abs(value) <= _FLOAT32_MAX and np.float32(value) > above and value >= minimum):
-        bound = f"of at least {minimum:g}" if minimum > above else f"above {above:g}"
-        expected = f"a finite number {bound}, within float32"
-        raise ConfigError(f"{key}: expected {expected}, found {shorten(value)}", key)
-    return float(value)
-
-
-def default_attention_scale(head_dim: int) -> float:
-    """``head_dim ** -0.5`` rounded to float32, as torch rounds a Python factor of a float32 tensor.
-
-    Through sqrt, which IEEE 754 rounds correctly on every platform; pow is up to the libm.
-    """
-    return float(np.float32(1.0 / math.sqrt(head_dim)))
+#: Activations of the MLP: SiLU, and GELU by its tanh approximation.
+ACTIVATIONS = ("silu", "gelu_pytorch_tanh")
 
 
 @dataclass(frozen=True)
-class RopeConfig:
-    """Rotary position embedding, under the names of transformers' ``rope_parameters``.
+class LayerKind:
+    """What one decoder layer's attention sees.
 
     Attributes:
-        type: ``default``, ``linear`` or ``llama3`` (``rope_type``).
-        theta: base of the wavelengths (``rope_theta``).
-        factor: what stretches the context; linear and llama3.
-        low_freq_factor, high_freq_factor: llama3 only.
-        original_max_position_embeddings: context of the pretraining; llama3 only.
-
-    Raises ConfigError (UnsupportedModelError for another type) naming the field.
+        window: the token at position p sees the positions j with p - window < j <= p; None: all
+            j <= p.
+        rope: its rotary position embedding; None: queries and keys are not rotated (NoPE).
     """
 
-    type: str = "default"
-    theta: float = 10000.0
-    factor: float | None = None
-    low_freq_factor: float | None = None
-    high_freq_factor: float | None = None
-    original_max_position_embeddings: int | None = None
+    window: int | None
+    rope: RopeConfig | None
 
     def __post_init__(self) -> None:
-        if self.type not in ROPE_TYPES:
-            raise UnsupportedModelError(
-                f"rope_type: expected one of {', '.join(ROPE_TYPES)}, found {shorten(self.type)}: "
-                "this scaling is not supported",
-                "rope_type",
-            )
-        check_number("rope_theta", self.theta)
-        needed = {
-            "default": (),
-            "linear": ("factor",),
-            "llama3": tuple(_ROPE_OPTIONS),
-        }[self.type]
-        for key in _ROPE_OPTIONS:
-            value = getattr(self, key)
-            if key in needed and value is None:
-                raise ConfigError(f"{key}: rope_type {self.type!r} needs it, but it is absent", key)
-            if key not in needed and value is not None:
-                raise ConfigError(
-                    f"{key}: expected none for rope_type {self.type!r}, found {shorten(value)}: "
-                    "correct rope_type or remove it",
-                    key,
-                )
-        if self.factor is not None:
-            check_number("factor", self.factor, minimum=1.0)
-        if self.type == "llama3":
-            self._check_llama3()
+        if self.window is not None:
+            check_integer("sliding_window", self.window)
 
-    def _check_llama3(self) -> None:
-        low = check_number("low_freq_factor", self.low_freq_factor)
-        high = check_number("high_freq_factor", self.high_freq_factor)
-        if not np.float32(high - low) > 0:
-            raise ConfigError(
-                f"high_freq_factor: expected above low_freq_factor ({low:g}), found {high:g}",
-                "high_freq_factor",
-            )
-        key = "original_max_position_embeddings"
-        check_integer(key, self.original_max_position_embeddings)
-
-
-_ROPE_OPTIONS = (
-    "factor",
-    "low_freq_factor",
-    "high_freq_factor",
-    "original_max_position_embeddings",
-)
+    @property
+    def attention(self) -> str:
+        """The kind's name in ``layer_types``."""
+        return "full_attention" if self.window is None else "sliding_attention"
 
 
 @dataclass(frozen=True)
@@ -159,12 +70,24 @@ class DecoderConfig:
             K ``num_key_value_heads``.
         head_dim: D; q has H * D columns, whatever hidden_size is.
         rms_norm_eps: epsilon of every norm.
-        rope: rotary position embedding.
-        max_position_embeddings: the context limit in tokens.
+        rope: rotary position embedding, of all layers unless ``layers`` says otherwise.
+        max_position_embeddings: the context that the model was made for, in tokens.
         tie_word_embeddings: the embedding is the head too.
-        attention_bias: q, k, v and o projections have biases.
+        attention_bias: q, k and v projections have biases; o has one too unless
+            ``attention_output_bias`` says otherwise.
         mlp_bias: gate, up and down projections have biases.
         attention_scale: what q @ k is multiplied by, a float32 value.
+        attention_output_bias: the o projection has a bias; None: as ``attention_bias``.
+        hidden_act: activation of the gate, one of ACTIVATIONS.
+        norm_offset: added to the weight of every norm (Gemma: 1).
+        qk_norm: RMS norm of q and k before RoPE: ``head`` over each head (weights [D]),
+            ``projection`` over all heads at once (weights [H * D] and [K * D]); None: no norm.
+        embedding_multiplier: what embeddings are multiplied by.
+        residual_multiplier: what a block's output is multiplied by before it is added.
+        logits_scaling: what logits are divided by.
+        attn_logit_softcapping: scores s become cap * tanh(s / cap); None: they stay.
+        final_logit_softcapping: the same for logits.
+        layers: attention of each layer; empty: full attention with ``rope`` in all.
         sources: config.json name of each field to ``config.json``, ``default (...)`` or
             ``implied by ...``; RoPE fields by their own names (``rope_theta``, ``factor``, ...).
         notes: sentences about settings that a user may take for more than they are.
@@ -187,6 +110,16 @@ class DecoderConfig:
     attention_bias: bool
     mlp_bias: bool
     attention_scale: float
+    attention_output_bias: bool | None = None
+    hidden_act: str = "silu"
+    norm_offset: float = 0.0
+    qk_norm: str | None = None
+    embedding_multiplier: float = 1.0
+    residual_multiplier: float = 1.0
+    logits_scaling: float = 1.0
+    attn_logit_softcapping: float | None = None
+    final_logit_softcapping: float | None = None
+    layers: tuple[LayerKind, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
@@ -196,13 +129,25 @@ class DecoderConfig:
         check_integer("num_hidden_layers", self.num_layers, maximum=MAX_LAYERS)
         check_integer("head_dim", self.head_dim, maximum=MAX_HEAD_DIM)
         check_integer("max_position_embeddings", self.max_position_embeddings)
-        check_number("rms_norm_eps", self.rms_norm_eps)
-        check_number("attention_scale", self.attention_scale)
-        if self.head_dim % 2:
+        for name in _POSITIVE:
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name))
+        self._check_heads()
+        _check_choice("hidden_act", self.hidden_act, ACTIVATIONS)
+        _check_choice("qk_norm", self.qk_norm, (None, "head", "projection"))
+        kinds = self.layers or (LayerKind(None, self.rope),) * self.num_layers
+        if len(kinds) != self.num_layers:
             raise ConfigError(
-                f"head_dim: expected an even number (RoPE rotates pairs), found {self.head_dim}",
-                "head_dim",
+                f"layer_types: expected {self.num_layers} entries (num_hidden_layers), found "
+                f"{len(kinds)}",
+                "layer_types",
             )
+        object.__setattr__(self, "layers", tuple(kinds))
+        object.__setattr__(self, "sources", dict(self.sources))
+        if self.attention_output_bias is None:
+            object.__setattr__(self, "attention_output_bias", self.attention_bias)
+
+    def _check_heads(self) -> None:
         if self.num_heads % self.num_kv_heads:
             raise ConfigError(
                 "num_key_value_heads: expected a divisor of num_attention_heads "
@@ -215,63 +160,92 @@ class DecoderConfig:
                 f"{self.num_heads * self.head_dim:,} columns: expected at most {INT32_MAX:,}",
                 "num_attention_heads",
             )
-        object.__setattr__(self, "sources", dict(self.sources))
+        for kind in (LayerKind(None, self.rope), *self.layers):
+            if kind.rope is not None:
+                kind.rope.rotated(self.head_dim)
+
+    @property
+    def attention_window(self) -> int | None:
+        """The largest window when every layer has one: positions that left it are never read."""
+        windows = [kind.window for kind in self.layers]
+        return None if None in windows else max(windows)
+
+    @property
+    def ropes(self) -> dict[str, RopeConfig]:
+        """Stage name to the rotary embedding computed there, each one once."""
+        by_kind = {kind.attention: kind.rope for kind in self.layers if kind.rope is not None}
+        if len(set(by_kind.values())) < 2:
+            return {"model.rotary_emb": rope for rope in by_kind.values()}
+        return {f"model.rotary_emb.{kind}": by_kind[kind] for kind in sorted(by_kind)}
+
+    @property
+    def context_limit(self) -> int:
+        """Most tokens of a sequence: as far as the rotary embedding stretches."""
+        stretched = [rope.stretched(self.max_position_embeddings) for rope in self.ropes.values()]
+        return min(stretched, default=self.max_position_embeddings)
+
+    @property
+    def rope_length_range(self) -> tuple[int, int] | None:
+        """(first, last) when frequencies follow the length of the sequence: lengths up to first
+        are alike, and so are those from last on. None when no layer's do."""
+        ranges = [rope.length_range(self.context_limit) for rope in self.ropes.values()]
+        ranges = [each for each in ranges if each is not None]
+        if not ranges:
+            return None
+        return min(first for first, _ in ranges), max(last for _, last in ranges)
 
     def described(self) -> Iterator[tuple[str, object, str]]:
-        """(Hugging Face name, value, source) of each field, RoPE's in their place."""
-        for name in self.__dataclass_fields__:
+        """(Hugging Face name, value, source) of each field, RoPE's in their place.
+
+        What another family would have, and this model has not, is left out.
+        """
+        for name, spec in self.__dataclass_fields__.items():
             value = getattr(self, name)
             if name == "rope":
-                yield from self._described_rope()
+                for key, setting in self.rope.settings():
+                    yield key, setting, self.sources.get(key, "given")
+            elif name == "layers":
+                yield from self._described_layers()
             elif name not in ("sources", "notes"):
                 hf_name = HF_NAMES.get(name, name)
-                yield hf_name, value, self.sources.get(hf_name, "given")
+                usual = self.attention_bias if name == "attention_output_bias" else spec.default
+                if value != usual or hf_name in self.sources:
+                    yield hf_name, value, self.sources.get(hf_name, "given")
 
-    def _described_rope(self) -> Iterator[tuple[str, object, str]]:
-        values = {"rope_type": self.rope.type, "rope_theta": self.rope.theta}
-        values |= {key: getattr(self.rope, key) for key in _ROPE_OPTIONS}
+    def _described_layers(self) -> Iterator[tuple[str, object, str]]:
+        values = {
+            "layer_types": [kind.attention for kind in self.layers],
+            "sliding_window": next((k.window for k in self.layers if k.window), None),
+            "no_rope_layers": [int(kind.rope is not None) for kind in self.layers],
+        }
+        if values["sliding_window"] is None:
+            del values["layer_types"]
+            if "sliding_window" not in self.sources:  # one that is switched off is worth a line
+                del values["sliding_window"]
+        if all(values["no_rope_layers"]):
+            del values["no_rope_layers"]
         for key, value in values.items():
-            if value is not None:
-                yield key, value, self.sources.get(key, "given")
+            yield key, value, self.sources.get(key, "given")
+        for kind in self.layers:
+            if kind.rope not in (None, self.rope):
+                for key, value in kind.rope.settings():
+                    key = f"{kind.attention}.{key}"
+                    yield key, value, self.sources.get(key, "given")
+                return
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How much one model may take at a time; the sizes of everything allocated at load.
+_POSITIVE = (
+    "rms_norm_eps",
+    "attention_scale",
+    "embedding_multiplier",
+    "residual_multiplier",
+    "logits_scaling",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+)
 
-    Attributes:
-        max_tokens: tokens in one step, N; longer prompts are prefilled in chunks of it.
-        max_seqs: sequences in one step, S; at most max_tokens.
-        max_context: tokens in one sequence; None: max_position_embeddings.
-        cache_bytes: memory for the KV cache; None: chosen at load and printed.
-        max_logit_rows: rows of logits in one step, L; None: chosen at load.
 
-    Raises RequestError naming the option.
-    """
-
-    max_tokens: int = 512
-    max_seqs: int = 16
-    max_context: int | None = None
-    cache_bytes: int | None = None
-    max_logit_rows: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
-            value = getattr(self, name)
-            if value is None and name not in ("max_tokens", "max_seqs"):
-                continue
-            maximum = 2**63 - 1 if name == "cache_bytes" else INT32_MAX
-            try:
-                check_integer(name, value, maximum=maximum)
-            except ConfigError as error:
-                raise RequestError(f"limits: {error}") from None
-        if self.max_seqs > self.max_tokens:
-            raise RequestError(
-                f"limits: max_seqs: expected at most max_tokens ({self.max_tokens}), since every "
-                f"running sequence computes a token in each step, found {self.max_seqs}"
-            )
-        if self.max_logit_rows is not None and self.max_logit_rows > self.max_tokens:
-            raise RequestError(
-                f"limits: max_logit_rows: expected at most max_tokens ({self.max_tokens}), since "
-                f"each row belongs to a token of the step, found {self.max_logit_rows}"
-            )
+def _check_choice(key: str, value: object, allowed: tuple[object, ...]) -> None:
+    if value not in allowed:
+        expected = " or ".join(str(each) for each in allowed)
+        raise ConfigError(f"{key}: expected {expected}, found {value!r:.60}", key)

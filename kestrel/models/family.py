@@ -10,20 +10,26 @@ from kestrel.errors import ConfigError
 from kestrel.models.config import DecoderConfig
 from kestrel.models.fields import Fields
 
-__all__ = ["LLAMA_LAYER_NAMES", "Family", "locate"]
+__all__ = ["LLAMA_LAYER_NAMES", "PROJECTION_NAMES", "Family", "locate"]
 
-#: LayerWeights field to the module's name below ``model.layers.{i}.``; most families share them.
-LLAMA_LAYER_NAMES = MappingProxyType(
+#: LayerWeights field to the module's name below ``model.layers.{i}.``: the projections, which
+#: most families name alike, and with Llama's norms.
+PROJECTION_NAMES = MappingProxyType(
     {
-        "input_norm": "input_layernorm",
         "q_proj": "self_attn.q_proj",
         "k_proj": "self_attn.k_proj",
         "v_proj": "self_attn.v_proj",
         "o_proj": "self_attn.o_proj",
-        "post_norm": "post_attention_layernorm",
         "gate_proj": "mlp.gate_proj",
         "up_proj": "mlp.up_proj",
         "down_proj": "mlp.down_proj",
+    }
+)
+LLAMA_LAYER_NAMES = MappingProxyType(
+    {
+        "input_norm": "input_layernorm",
+        **PROJECTION_NAMES,
+        "mlp_norm": "post_attention_layernorm",
     }
 )
 
@@ -36,7 +42,8 @@ class Family:
         model_type: its name in config.json.
         architectures: the classes of transformers whose checkpoints it reads.
         read: takes config.json's fields. What it does not take is judged by ``Fields.finish``.
-        layer_names: LayerWeights field to module name.
+        layer_names: LayerWeights field to module name. A norm that is not named is not there.
+            Fields with one module share its tensor: its rows are theirs, in the order named.
         skipped: ``fnmatch`` patterns of tensors that public checkpoints carry without need, under
             standard names (``model.layers.0...``).
     """

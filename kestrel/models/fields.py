@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from kestrel.errors import ConfigError, UnsupportedModelError
-from kestrel.models.config import (
-    INT32_MAX,
-    MAX_HEAD_DIM,
-    check_integer,
-    check_number,
-    shorten,
-)
+from kestrel.models.checks import INT32_MAX, check_integer, check_number, shorten
 from kestrel.models.generic_keys import (
     GENERATION_KEYS,
     NEUTRAL_VALUES,
@@ -46,8 +40,9 @@ def implied(value: object, by: str) -> Fallback:
 class Fields:
     """The fields of one config.json, read one by one.
 
-    ``null`` means absent, as everywhere in Hugging Face's files. Every reader raises ConfigError
-    naming the key, for an absent key without ``fallback`` too.
+    ``null`` means absent, except where a class of transformers gives it a meaning of its own
+    (``integer_or_none``, ``number_or_none``). Every reader raises ConfigError naming the key, for
+    an absent key without ``fallback`` too.
 
     Attributes:
         sources: key to where its value came from, for all keys read so far.
@@ -56,6 +51,7 @@ class Fields:
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._values = {key: value for key, value in config.items() if value is not None}
+        self._nulls = config.keys() - self._values.keys()
         self._taken: set[str] = set()
         self.sources: dict[str, str] = {}
         self.notes: list[str] = []
@@ -65,20 +61,41 @@ class Fields:
         self._taken.add(key)
         return self._values.get(key)
 
+    def is_null(self, key: str) -> bool:
+        """Whether the file holds the key, with null as its value."""
+        return key in self._nulls
+
     def record(self, key: str, fallback: Fallback) -> object:
         """Note where a field came from that config.json does not hold; returns its value."""
         self.sources[key] = fallback.source
         return fallback.value
 
+    def fixed(self, key: str, value: T) -> T:
+        """Note a field that is the same in every model of the family; returns its value."""
+        self.sources[key] = "implied by model_type"
+        return value
+
     def integer(
-        self, key: str, fallback: Fallback | None = None, maximum: int = INT32_MAX
+        self,
+        key: str,
+        fallback: Fallback | None = None,
+        minimum: int = 1,
+        maximum: int = INT32_MAX,
     ) -> int:
-        """A positive int."""
-        return check_integer(key, self._read(key, fallback), maximum=maximum)
+        """An int in [minimum, maximum]."""
+        return check_integer(key, self._read(key, fallback), minimum, maximum)
+
+    def integer_or_none(self, key: str, fallback: Fallback) -> int | None:
+        """A positive int; None where the file says null, or ``fallback`` None."""
+        return self._or_none(self.integer, key, fallback)
 
     def number(self, key: str, fallback: Fallback | None = None) -> float:
         """A positive finite number."""
         return check_number(key, self._read(key, fallback))
+
+    def number_or_none(self, key: str, fallback: Fallback) -> float | None:
+        """A positive finite number; None where the file says null, or ``fallback`` None."""
+        return self._or_none(self.number, key, fallback)
 
     def flag(self, key: str, fallback: Fallback | None = None) -> bool:
         """A bool."""
@@ -97,48 +114,20 @@ class Fields:
             )
         return value
 
-    def head_dim(self, hidden_size: int, num_heads: int) -> int:
-        """``head_dim``, or hidden_size / num_attention_heads when the key is absent."""
-        if "head_dim" not in self._values and hidden_size % num_heads:
-            raise ConfigError(
-                f"hidden_size: expected a multiple of num_attention_heads ({num_heads}), since "
-                f"head_dim is absent, found {hidden_size}",
-                "hidden_size",
-            )
-        share = implied(hidden_size // num_heads, "hidden_size / num_attention_heads")
-        return self.integer("head_dim", share, maximum=MAX_HEAD_DIM)
+    def neutral(self, key: str, allowed: Sequence[object], feature: str) -> None:
+        """Accept a key that is null or one of ``allowed``, since these change nothing.
 
-    def context_limit(self, fallback: Fallback) -> int:
-        """``max_position_embeddings``; notes another ``max_sequence_length``.
-
-        The first Llama conversions carry both keys; transformers reads the former alone.
+        Raises UnsupportedModelError saying that another value asks for ``feature``.
         """
-        limit = self.integer("max_position_embeddings", fallback)
-        other = self.take("max_sequence_length")
-        if other is not None and other != limit:
-            self.notes.append(
-                f"max_sequence_length is {shorten(other)}, but max_position_embeddings "
-                f"({limit}, {self.sources['max_position_embeddings']}) decides, as in transformers"
-            )
-        return limit
-
-    def full_attention(self, num_layers: int) -> None:
-        """Accept ``layer_types`` when it only says what is true of these families."""
-        kinds = self.take("layer_types")
-        if kinds is None:
+        value = self.take(key)
+        if value is None or any(_same(value, other) for other in allowed):
             return
-        if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
-            raise UnsupportedModelError(
-                f"layer_types: expected full_attention for each layer, found {shorten(kinds)}: "
-                "other kinds of layers are not supported",
-                "layer_types",
-            )
-        if len(kinds) != num_layers:
-            raise ConfigError(
-                f"layer_types: expected {num_layers} entries (num_hidden_layers), "
-                f"found {len(kinds)}",
-                "layer_types",
-            )
+        expected = " or ".join(["null", *(shorten(other) for other in allowed)])
+        raise UnsupportedModelError(
+            f"{key}: expected {expected}, found {shorten(value)}: it asks for {feature}, which is "
+            "not supported for this model_type",
+            key,
+        )
 
     def finish(self) -> None:
         """Judge the keys that the family did not take.
@@ -150,15 +139,9 @@ class Fields:
         for key in QUANTIZATION_KEYS:
             if key in rest:
                 self._refuse_quantization(key, rest[key])
-        for key, (neutral, feature) in NEUTRAL_VALUES.items():
-            value = rest.get(key)
-            if value is not None and not any(_same(value, other) for other in neutral):
-                expected = " or ".join(["null", *(shorten(other) for other in neutral)])
-                raise UnsupportedModelError(
-                    f"{key}: expected {expected}, found {shorten(value)}: it asks for {feature}, "
-                    "which is not supported",
-                    key,
-                )
+        for key, (allowed, feature) in NEUTRAL_VALUES.items():
+            if key in rest:
+                self.neutral(key, allowed, feature)
         self._check_auto_map(rest.pop("auto_map", None))
         self._refuse_unknown(rest)
         dropped = sorted(GENERATION_KEYS.intersection(rest))
@@ -167,6 +150,13 @@ class Fields:
                 f"generation settings without effect here: {', '.join(dropped)}: "
                 "transformers and Kestrel read them from generation_config.json"
             )
+
+    def _or_none(self, read: Callable[..., T], key: str, fallback: Fallback) -> T | None:
+        null = self.is_null(key)
+        if not null and (key in self._values or fallback.value is not None):
+            return read(key, fallback)
+        self.take(key)
+        return self.record(key, Fallback(None, "config.json" if null else fallback.source))
 
     def _read(self, key: str, fallback: Fallback | None) -> object:
         value = self.take(key)

@@ -1,7 +1,7 @@
 """Keys of config.json that any family may carry, and what each means for inference.
 
 Drawn from transformers' PreTrainedConfig and GenerationConfig (4.x and 5.x) and from what public
-Llama checkpoints hold. A key that stands neither here nor in its family is refused by name.
+checkpoints hold. A key that stands neither here nor in its family is refused by name.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ WITHOUT_EFFECT = MappingProxyType(
         "tie_last_hidden_states": _OUTPUTS,
         "is_decoder": "the families here are decoders whatever it says",
         "attn_implementation": "chooses among ways to the same result",
+        "cache_implementation": "chooses among ways to the same result",
         "chunk_size_feed_forward": "chooses among ways to the same result",
         "id2label": "for classification heads",
         "label2id": "for classification heads",
@@ -84,6 +85,8 @@ NEUTRAL_VALUES: MappingProxyType[str, tuple[tuple[object, ...], str]] = MappingP
         "sliding_window": ((), "sliding-window attention"),
         "use_sliding_window": ((False,), "sliding-window attention"),
         "max_window_layers": ((), "sliding-window attention"),
+        "use_bidirectional_attention": ((False,), "attention to later tokens"),
+        "use_mrope": ((False,), "RoPE over the axes of images"),
         "rope_interleaved": ((False,), "RoPE over neighbouring pairs"),
         "is_llama_config": ((True,), "another architecture"),
     }

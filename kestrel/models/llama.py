@@ -1,14 +1,15 @@
 """Llama 1, 2, 3, 3.1, 3.2, 3.3, Code Llama, TinyLlama, SmolLM, SmolLM2, Yi, DeepSeek LLM.
 
-Defaults are those of transformers' LlamaConfig. The sizes that shape the weights have none here:
-a config.json without them is cut or foreign, and a 7B model is no guess for it.
+Defaults are those of transformers' LlamaConfig.
 """
 
 from __future__ import annotations
 
-from kestrel.models.config import MAX_LAYERS, DecoderConfig, default_attention_scale
+from kestrel.models.checks import shorten
+from kestrel.models.config import DecoderConfig
 from kestrel.models.family import Family
-from kestrel.models.fields import Fields, default, implied
+from kestrel.models.fields import Fields, default
+from kestrel.models.readers import read_attention_scale, read_sizes, read_uniform_layers
 from kestrel.models.rope_fields import parse_rope
 
 __all__ = ["FAMILY"]
@@ -16,31 +17,36 @@ __all__ = ["FAMILY"]
 
 def read(fields: Fields) -> DecoderConfig:
     """DecoderConfig of a Llama config.json. Raises ConfigError naming the field."""
-    hidden_size = fields.integer("hidden_size")
-    num_heads = fields.integer("num_attention_heads")
-    num_kv_heads = fields.integer("num_key_value_heads", implied(num_heads, "num_attention_heads"))
-    head_dim = fields.head_dim(hidden_size, num_heads)
-    num_layers = fields.integer("num_hidden_layers", maximum=MAX_LAYERS)
+    sizes = read_sizes(fields)
     fields.choice("hidden_act", ("silu", "swish"), default("silu"))
-    fields.full_attention(num_layers)
-    scale = implied(default_attention_scale(head_dim), "head_dim (head_dim ** -0.5)")
+    rope = parse_rope(fields, sizes.head_dim, default(10000.0))
     return DecoderConfig(
         model_type="llama",
-        vocab_size=fields.integer("vocab_size"),
-        hidden_size=hidden_size,
-        intermediate_size=fields.integer("intermediate_size"),
-        num_layers=num_layers,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
+        **sizes._asdict(),
         rms_norm_eps=fields.number("rms_norm_eps", default(1e-6)),
-        rope=parse_rope(fields, head_dim, default(10000.0)),
-        max_position_embeddings=fields.context_limit(default(2048)),
+        rope=rope,
+        max_position_embeddings=read_context(fields),
         tie_word_embeddings=fields.flag("tie_word_embeddings", default(False)),
         attention_bias=fields.flag("attention_bias", default(False)),
         mlp_bias=fields.flag("mlp_bias", default(False)),
-        attention_scale=fields.record("attention_scale", scale),
+        attention_scale=read_attention_scale(fields, "head_dim", sizes.head_dim),
+        layers=read_uniform_layers(fields, sizes.num_layers, None, rope),
     )
+
+
+def read_context(fields: Fields) -> int:
+    """``max_position_embeddings``; notes another ``max_sequence_length``.
+
+    The first Llama conversions carry both keys; transformers reads the former alone.
+    """
+    limit = fields.integer("max_position_embeddings", default(2048))
+    other = fields.take("max_sequence_length")
+    if other is not None and other != limit:
+        fields.notes.append(
+            f"max_sequence_length is {shorten(other)}, but max_position_embeddings "
+            f"({limit}, {fields.sources['max_position_embeddings']}) decides, as in transformers"
+        )
+    return limit
 
 
 FAMILY = Family(

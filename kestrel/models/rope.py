@@ -9,26 +9,48 @@ from __future__ import annotations
 
 import decimal
 import math
+from dataclasses import dataclass
 from decimal import Decimal
 
 import numpy as np
 
-from kestrel.models.config import RopeConfig
+from kestrel.models.rope_config import RopeConfig
 
-__all__ = ["attention_scaling", "inverse_frequencies"]
+__all__ = ["Frequencies", "frequencies", "inverse_frequencies"]
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """What turns positions into angles.
+
+    Attributes:
+        table: float32 [rows, rotated columns / 2], radians per position of each pair. The row of a
+            token is the length of its sequence minus ``first_length``, kept within the table.
+        first_length: see ``table``; of no meaning with one row.
+        scale: what cos and sin are multiplied by.
+    """
+
+    table: np.ndarray
+    first_length: int
+    scale: float
+
+
+def frequencies(rope: RopeConfig, head_dim: int, context: int) -> Frequencies:
+    """The frequencies for heads of ``head_dim`` columns and sequences up to ``context`` tokens."""
+    return Frequencies(inverse_frequencies(rope, rope.rotated(head_dim))[None], 0, 1.0)
 
 # A power closer than 1e-40 (relative) to the midpoint of two float32 values would be needed for the
 # digits below to round wrongly; the midpoints themselves are never reached (24-bit theta).
 _DIGITS = 48
 
 
-def inverse_frequencies(rope: RopeConfig, head_dim: int) -> np.ndarray:
-    """Radians per position of each rotated pair: float32 [head_dim / 2].
+def inverse_frequencies(rope: RopeConfig, rotary_dim: int) -> np.ndarray:
+    """Radians per position of each rotated pair: float32 [rotary_dim / 2].
 
     ``default``: theta ** -(2i / D) (arXiv:2104.09864). ``linear``: divided by factor.
     ``llama3``: divided by factor where the wavelength is long, blended between (Llama 3.1).
     """
-    inv_freq = np.float32(1) / _powers(rope.theta, head_dim)
+    inv_freq = np.float32(1) / _powers(rope.theta, rotary_dim)
     if rope.type == "linear":
         return inv_freq / np.float32(rope.factor)
     if rope.type == "llama3":
@@ -38,14 +60,9 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> np.ndarray:
     return inv_freq
 
 
-def attention_scaling(rope: RopeConfig) -> float:
-    """What cos and sin are multiplied by: 1.0 for every type so far."""
-    return 1.0
-
-
-def _powers(theta: float, head_dim: int) -> np.ndarray:
+def _powers(theta: float, dim: int) -> np.ndarray:
     """float32(theta) ** float32(2i / D), correctly rounded: float32 [D / 2]."""
-    exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+    exponents = np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim)
     powers = np.empty_like(exponents)
     # A context of our own: the caller's may trap inexact results or hold few digits.
     with decimal.localcontext(decimal.Context(prec=_DIGITS, traps=[])):

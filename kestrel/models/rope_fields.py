@@ -8,10 +8,11 @@ one setting they must agree: a reader that picks one would run a model that nobo
 from __future__ import annotations
 
 from kestrel.errors import ConfigError, UnsupportedModelError
-from kestrel.models.config import ROPE_TYPES, RopeConfig, check_integer, check_number, shorten
+from kestrel.models.checks import check_integer, check_number, shorten
 from kestrel.models.fields import Fallback, Fields, default
+from kestrel.models.rope_config import ROPE_TYPES, RopeConfig
 
-__all__ = ["parse_rope"]
+__all__ = ["parse_layer_ropes", "parse_rope"]
 
 _NEW, _OLD, _TOP = "rope_parameters", "rope_scaling", "config.json"
 _NUMBERS = ("rope_theta", "factor", "low_freq_factor", "high_freq_factor")
@@ -43,6 +44,41 @@ def parse_rope(fields: Fields, head_dim: int, theta: Fallback) -> RopeConfig:
     except ConfigError as error:
         where = f"{block}: " if block else ""
         raise type(error)(f"{where}{error}", error.key) from None
+
+
+def parse_layer_ropes(
+    fields: Fields, head_dim: int, theta: Fallback, local_theta: Fallback
+) -> dict[str, RopeConfig]:
+    """RopeConfig of each kind of layer, as Gemma 3 spells them.
+
+    In ``rope_parameters`` each kind has a block of its own. Before, ``rope_theta`` and
+    ``rope_scaling`` were of full layers alone, and ``rope_local_base_freq`` was the base of
+    windowed ones. Raises as ``parse_rope``.
+    """
+    blocks = {} if fields.take(_NEW) is None else fields.take(_NEW)
+    if not isinstance(blocks, dict) or not blocks.keys() <= {"full_attention", "sliding_attention"}:
+        raise UnsupportedModelError(
+            f"{_NEW}: expected a block for full_attention and one for sliding_attention, found "
+            f"{shorten(blocks)}",
+            _NEW,
+        )
+    local = fields.take("rope_local_base_freq")
+    if local is not None:
+        check_number("rope_local_base_freq", local)
+    top = {
+        "full_attention": {key: fields.take(key) for key in ("rope_theta", _OLD)},
+        "sliding_attention": {"rope_theta": local},
+    }
+    ropes = {}
+    for kind, fallback in (("full_attention", theta), ("sliding_attention", local_theta)):
+        own = Fields({_NEW: blocks.get(kind), **top[kind]})
+        try:
+            ropes[kind] = parse_rope(own, head_dim, fallback)
+        except ConfigError as error:
+            raise type(error)(f"{kind}: {error}", error.key) from None
+        prefix = "" if kind == "full_attention" else f"{kind}."
+        fields.sources.update({f"{prefix}{key}": own.sources[key] for key in own.sources})
+    return ropes
 
 
 def _read_block(fields: Fields, name: str) -> dict[str, object]:

@@ -65,10 +65,14 @@ def choose_naming(wanted: Iterable[str], tensors: "Mapping[str, TensorView]") ->
 
 
 def missing_error(
-    checkpoint: "Checkpoint", missing: list[str], wanted: int, unused: Collection[str]
+    checkpoint: "Checkpoint",
+    missing: list[str],
+    wanted: int,
+    unused: Collection[str],
+    model_type: str,
 ) -> MissingTensorError:
     """The error about wanted tensors that are not there, with the nearest unused names."""
-    advice = _advice(unused) or (
+    advice = _advice(unused, model_type) or (
         "rename these, or get the checkpoint that config.json belongs to"
         if unused
         else "get the rest of the checkpoint"
@@ -89,13 +93,16 @@ def missing_error(
     )
 
 
-def unexpected_error(checkpoint: "Checkpoint", unused: Collection[str]) -> UnexpectedTensorError:
+def unexpected_error(
+    checkpoint: "Checkpoint", unused: Collection[str], model_type: str
+) -> UnexpectedTensorError:
     """The error about tensors that the model would leave unused."""
     names = sorted(unused)
     first = checkpoint.tensors[names[0]]
     return UnexpectedTensorError(
         f"{first.file}: tensors without a place in the model of config.json ({len(names)}): "
-        f"{_listed(names)}: {_advice(unused) or 'config.json belongs to another checkpoint'}",
+        f"{_listed(names)}: "
+        + (_advice(unused, model_type) or "config.json belongs to another checkpoint"),
         first.file,
     )
 
@@ -105,7 +112,7 @@ def _listed(names: list[str]) -> str:
     return ", ".join(repr(name) for name in names[:_SHOWN]) + more
 
 
-def _advice(unused: Collection[str]) -> str:
+def _advice(unused: Collection[str], model_type: str) -> str:
     if any(fnmatchcase(name, pattern) for name in unused for pattern in _QUANTIZED):
         return (
             "this is a quantized checkpoint, which is not supported: use the model's float32, "
@@ -113,7 +120,8 @@ def _advice(unused: Collection[str]) -> str:
         )
     if any(".bias" in name for name in unused):
         return (
-            "config.json announces no such bias: attention_bias and mlp_bias are the fields that do"
+            f"a {model_type} model of this config.json has no such bias: attention_bias and "
+            "mlp_bias announce biases, in families that have these fields"
         )
     if any(".lora_" in name for name in unused):
         return "merge the LoRA adapter into the model first"

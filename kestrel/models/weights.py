@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kestrel.models.config import DecoderConfig
     from kestrel.models.family import Family
 
-__all__ = ["DecoderWeights", "LayerWeights", "Linear", "bind"]
+__all__ = ["DecoderWeights", "LayerWeights", "Linear", "Norm", "bind"]
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,33 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class LayerWeights:
-    """One decoder layer. Norms are [hidden_size]."""
+class Norm:
+    """An RMS norm: ``weight`` [columns], and ``name``, its module's name within the layer."""
 
-    input_norm: "TensorView"
+    weight: "TensorView"
+    name: str
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """One decoder layer. A norm that the family has not is None.
+
+    Norms of a block's input and output are [hidden_size]; of q and k, what ``qk_norm`` says.
+    """
+
     q_proj: Linear
     k_proj: Linear
     v_proj: Linear
     o_proj: Linear
-    post_norm: "TensorView"
     gate_proj: Linear
     up_proj: Linear
     down_proj: Linear
+    input_norm: Norm | None = None
+    q_norm: Norm | None = None
+    k_norm: Norm | None = None
+    attention_output_norm: Norm | None = None
+    mlp_norm: Norm | None = None
+    mlp_output_norm: Norm | None = None
 
 
 @dataclass(frozen=True)
@@ -54,26 +69,25 @@ class DecoderWeights:
 
     embed_tokens: "TensorView"
     layers: tuple[LayerWeights, ...]
-    norm: "TensorView"
+    norm: Norm
     lm_head: Linear
 
     def tensors(self) -> "Iterator[TensorView]":
-        """Every tensor in use, once, in the order of the forward pass."""
+        """Every tensor in use, once; a tensor shared by several projections comes in parts."""
         yield self.embed_tokens
         for layer in self.layers:
             for use in layer.__dataclass_fields__:
                 yield from _views(getattr(layer, use))
-        yield self.norm
+        yield self.norm.weight
         if self.lm_head.weight is not self.embed_tokens:
             yield from _views(self.lm_head)
 
 
-def _views(weights: "Linear | TensorView") -> "Iterator[TensorView]":
-    if not isinstance(weights, Linear):
-        yield weights
+def _views(weights: "Linear | Norm | None") -> "Iterator[TensorView]":
+    if weights is None:
         return
     yield weights.weight
-    if weights.bias is not None:
+    if isinstance(weights, Linear) and weights.bias is not None:
         yield weights.bias
 
 
@@ -91,8 +105,9 @@ def bind(
 ) -> tuple[DecoderWeights, list[str]]:
     """The weights by use, and notes for the user.
 
-    Raises MissingTensorError, UnexpectedTensorError (a tied head with values of its own too),
-    ShapeError or DtypeError; each names the file, the tensor, what was expected and found.
+    Raises CheckpointError (a tensor that the index does not name), MissingTensorError,
+    UnexpectedTensorError (a tied head with values of its own too), ShapeError or DtypeError; each
+    names the file, the tensor, what was expected and found.
     """
     tensors, notes = checkpoint.tensors, []
     wanted = {each.name: each for each in _wanted(config, family)}
@@ -102,14 +117,16 @@ def bind(
     names = {name: naming.stored(name) for name in wanted}
     missing = [name for name in names.values() if name not in tensors]
     unused = set(tensors).difference(names.values())
-    unused -= _skipped(unused, naming, family, notes)
+    skipped = _skipped(unused, naming, family, notes)
+    checkpoint.check_index(skipped)
+    unused -= skipped
     head = naming.stored("lm_head.weight")
     if config.tie_word_embeddings:
         unused.discard(head)
     if missing:
-        raise missing_error(checkpoint, missing, len(names), unused)
+        raise missing_error(checkpoint, missing, len(names), unused, family.model_type)
     if unused:
-        raise unexpected_error(checkpoint, unused)
+        raise unexpected_error(checkpoint, unused, family.model_type)
     for each in wanted.values():
         _check(tensors[names[each.name]], each)
     bound = {name: tensors[stored] for name, stored in names.items()}
@@ -120,33 +137,59 @@ def bind(
 
 def _wanted(config: "DecoderConfig", family: "Family") -> Iterator[_Wanted]:
     hidden = (config.hidden_size, "hidden_size")
-    inner = (config.intermediate_size, "intermediate_size")
-    query = (config.num_heads * config.head_dim, "num_attention_heads * head_dim")
-    key = (config.num_kv_heads * config.head_dim, "num_key_value_heads * head_dim")
     vocab = (config.vocab_size, "vocab_size")
-    linears = {
-        "q_proj": (query, hidden, config.attention_bias),
-        "k_proj": (key, hidden, config.attention_bias),
-        "v_proj": (key, hidden, config.attention_bias),
-        "o_proj": (hidden, query, config.attention_bias),
-        "gate_proj": (inner, hidden, config.mlp_bias),
-        "up_proj": (inner, hidden, config.mlp_bias),
-        "down_proj": (hidden, inner, config.mlp_bias),
-    }
     yield _want("model.embed_tokens.weight", vocab, hidden)
+    modules = _modules(config, family)
     for i in range(config.num_layers):
-        for use, module in family.layer_names.items():
+        for module, parts in modules.items():
             name = f"model.layers.{i}.{module}"
-            if use not in linears:
-                yield _want(f"{name}.weight", hidden)
-                continue
-            rows, columns, has_bias = linears[use]
-            yield _want(f"{name}.weight", rows, columns)
-            if has_bias:
+            rows = (
+                sum(part.rows[0] for part in parts.values()),
+                " + ".join(part.rows[1] for part in parts.values()),
+            )
+            first = next(iter(parts.values()))
+            columns = () if first.columns is None else (first.columns,)
+            yield _want(f"{name}.weight", rows, *columns)
+            if first.has_bias:
                 yield _want(f"{name}.bias", rows)
     yield _want("model.norm.weight", hidden)
     if not config.tie_word_embeddings:
         yield _want("lm_head.weight", vocab, hidden)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The shape of one field of LayerWeights: sizes, each with the fields of config.json that set
+    it; a norm has no columns."""
+
+    rows: tuple[int, str]
+    columns: tuple[int, str] | None = None
+    has_bias: bool = False
+
+
+def _modules(config: "DecoderConfig", family: "Family") -> dict[str, dict[str, _Part]]:
+    """Module name to the fields of LayerWeights that its tensor holds, in order of rows."""
+    hidden = (config.hidden_size, "hidden_size")
+    inner = (config.intermediate_size, "intermediate_size")
+    query = (config.num_heads * config.head_dim, "num_attention_heads * head_dim")
+    key = (config.num_kv_heads * config.head_dim, "num_key_value_heads * head_dim")
+    head = (config.head_dim, "head_dim")
+    per_head = config.qk_norm == "head"
+    parts = {
+        "q_proj": _Part(query, hidden, config.attention_bias),
+        "k_proj": _Part(key, hidden, config.attention_bias),
+        "v_proj": _Part(key, hidden, config.attention_bias),
+        "o_proj": _Part(hidden, query, config.attention_output_bias),
+        "gate_proj": _Part(inner, hidden, config.mlp_bias),
+        "up_proj": _Part(inner, hidden, config.mlp_bias),
+        "down_proj": _Part(hidden, inner, config.mlp_bias),
+        "q_norm": _Part(head if per_head else query),
+        "k_norm": _Part(head if per_head else key),
+    }
+    modules: dict[str, dict[str, _Part]] = {}
+    for use, module in family.layer_names.items():
+        modules.setdefault(module, {})[use] = parts.get(use) or _Part(hidden)
+    return modules
 
 
 def _want(name: str, *axes: tuple[int, str]) -> _Wanted:
@@ -217,21 +260,32 @@ def _equal_bytes(a: memoryview, b: memoryview, chunk: int = 1 << 20) -> bool:
 def _assemble(
     bound: "dict[str, TensorView]", config: "DecoderConfig", family: "Family"
 ) -> DecoderWeights:
-    def linear(name: str) -> Linear:
-        return Linear(bound[f"{name}.weight"], bound.get(f"{name}.bias"))
-
-    norms = ("input_norm", "post_norm")
-    layers = []
-    for i in range(config.num_layers):
-        modules = {use: f"model.layers.{i}.{name}" for use, name in family.layer_names.items()}
-        layers.append(
-            LayerWeights(
-                **{
-                    use: bound[f"{name}.weight"] if use in norms else linear(name)
-                    for use, name in modules.items()
-                }
-            )
-        )
+    modules = _modules(config, family)
+    layers = tuple(
+        LayerWeights(**_layer(bound, f"model.layers.{i}", modules))
+        for i in range(config.num_layers)
+    )
     embedding = bound["model.embed_tokens.weight"]
-    head = Linear(embedding, None) if config.tie_word_embeddings else linear("lm_head")
-    return DecoderWeights(embedding, tuple(layers), bound["model.norm.weight"], head)
+    head = embedding if config.tie_word_embeddings else bound["lm_head.weight"]
+    norm = Norm(bound["model.norm.weight"], "model.norm")
+    return DecoderWeights(embedding, layers, norm, Linear(head, None))
+
+
+def _layer(
+    bound: "dict[str, TensorView]", prefix: str, modules: dict[str, dict[str, _Part]]
+) -> "dict[str, Linear | Norm]":
+    uses: dict[str, Linear | Norm] = {}
+    for module, parts in modules.items():
+        weight = bound[f"{prefix}.{module}.weight"]
+        bias = bound.get(f"{prefix}.{module}.bias")
+        begin = 0
+        for use, part in parts.items():
+            end = begin + part.rows[0]
+            whole = len(parts) == 1
+            own = weight if whole else weight.rows(begin, end)
+            if part.columns is None:
+                uses[use] = Norm(own, module)
+            else:
+                uses[use] = Linear(own, bias if whole or bias is None else bias.rows(begin, end))
+            begin = end
+    return uses

@@ -20,6 +20,7 @@ OPERATIONS = (
     "attention",
     "swiglu",
     "add",
+    "soft_cap",
     "gather_rows",
     "argmax",
     "copy",

@@ -7,110 +7,63 @@ residual sums unfolded, so that every stage stays visible; the arithmetic is the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kestrel.checkpoint.safetensors_file import TensorView
 from kestrel.dtypes import Dtype
-from kestrel.errors import ShapeError
 from kestrel.program.program import Command, Program
-from kestrel.program.trace import TraceSpec
-from kestrel.program.values import Dim, Shape, Storage, Value
+from kestrel.program.recording import Recording
+from kestrel.program.values import Dim, Storage, Value
 
 if TYPE_CHECKING:
-    import numpy
-
+    from kestrel.models.rope import Frequencies
     from kestrel.models.weights import Linear
 
-__all__ = ["Recorder", "StepValues"]
+__all__ = ["Recorder"]
 
 MAX_WEIGHTS = 3  # KST_MAX_WEIGHTS
 
 
-@dataclass(frozen=True)
-class StepValues:
-    """The int32 arrays that change from step to step."""
+class Recorder(Recording):
+    """Records commands, a method for each operation."""
 
-    token_ids: Value  # [N] ids to embed
-    positions: Value  # [N] absolute position of each token
-    slots: Value  # [N] where each token's key and value go: block * 16 + offset
-    seq_start: Value  # [S + 1] prefix sums of tokens per sequence
-    context_len: Value  # [S] positions visible to the last new token
-    block_table: Value  # [S, max_blocks] physical blocks
-    logit_rows: Value  # [L] rows whose logits are wanted
-
-
-class Recorder:
-    """Records commands. ``maxima`` bound the symbolic axes, ``max_blocks`` a block table's row."""
-
-    def __init__(
-        self, maxima: dict[Dim, int], max_blocks: int, trace: TraceSpec | None = None
-    ) -> None:
-        def of(name: str, *shape: Dim | int) -> Value:
-            return Value(name, Storage.INPUT, Dtype.I32, shape, source=name)
-
-        self.inputs = StepValues(
-            token_ids=of("token_ids", Dim.TOKENS),
-            positions=of("positions", Dim.TOKENS),
-            slots=of("slots", Dim.TOKENS),
-            seq_start=of("seq_start", Dim.SEQUENCES),
-            context_len=of("context_len", Dim.SEQUENCES),
-            block_table=of("block_table", Dim.SEQUENCES, max_blocks),
-            logit_rows=of("logit_rows", Dim.LOGIT_ROWS),
-        )
-        self._maxima = dict(maxima)
-        self._max_blocks = max_blocks
-        self._trace = trace
-        self._prefix = ""
-        self._commands: list[Command] = []
-        self._weights: dict[int, Value] = {}
-        self._taps: dict[str, Value] = {}
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Put ``name`` before the names used inside the block."""
-        outer = self._prefix
-        self._prefix = self._full(name)
-        try:
-            yield
-        finally:
-            self._prefix = outer
-
-    # -- operations ------------------------------------------------------------------------
-
-    def embed(self, token_ids: Value, weight: TensorView, name: str) -> Value:
-        """Rows of the embedding table. [N], [V, C] -> [N, C]"""
+    def embed(self, token_ids: Value, weight: TensorView, scale: float, name: str) -> Value:
+        """Rows of the embedding table, times scale. [N], [V, C] -> [N, C]"""
         table = self._weight(weight)
         vocab, dim = table.shape
+        shapes = [(Dim.TOKENS, dim)]
         return self._record(
-            "embed", name, (token_ids, table), [(Dim.TOKENS, dim)], vocab=vocab, dim=dim
+            "embed", name, (token_ids, table), shapes, vocab=vocab, dim=dim, scale=scale
         )[0]
 
-    def rotary_embedding(
-        self, positions: Value, inverse_frequencies: "numpy.ndarray", scale: float, name: str
-    ) -> tuple[Value, Value]:
-        """cos and sin of position * inverse frequency, times scale. [N], [D/2] -> [N, D/2] twice"""
-        table = self._constant(f"{name}.inv_freq", inverse_frequencies)
-        shape = (Dim.TOKENS, table.shape[0])
+    def rotary_embedding(self, frequencies: "Frequencies", name: str) -> tuple[Value, Value]:
+        """cos and sin of position * frequency, times scale; which row of the table, the length of
+        the sequence says. [N], [N], [rows, D/2] -> [N, D/2] twice"""
+        table = self._constant(f"{name}.inv_freq", frequencies.table)
+        rows, half = table.shape
         cos, sin = self._record(
             "rotary_embedding",
             name,
-            (positions, table),
-            [shape, shape],
+            (self.inputs.positions, self.inputs.rope_lengths, table),
+            [(Dim.TOKENS, half)] * 2,
             names=(f"{name}.cos", f"{name}.sin"),
-            half=table.shape[0],
-            scale=scale,
+            half=half,
+            rows=rows,
+            first_length=frequencies.first_length,
+            scale=frequencies.scale,
         )
         return cos, sin
 
-    def rms_norm(self, x: Value, weight: TensorView, eps: float, name: str) -> Value:
-        """x / sqrt(mean(x^2) + eps) * weight. [M, C], [C] -> [M, C]"""
+    def rms_norm(
+        self, x: Value, weight: TensorView, eps: float, offset: float, name: str
+    ) -> Value:
+        """x / sqrt(mean(x^2) + eps) * (offset + weight), over each run of as many columns as there
+        are weights: a row, or each head of it. [M, groups * W], [W] -> [M, groups * W]"""
         w = self._weight(weight)
-        self._require(name, "width", w.shape, (x.width,))
-        return self._record("rms_norm", name, (x, w), [x.shape], dim=x.width, eps=eps)[0]
+        self._require(name, "width", (x.width % w.shape[0], *w.shape[1:]), (0,))
+        groups = x.width // w.shape[0]
+        attributes = {"dim": w.shape[0], "groups": groups, "eps": eps, "offset": offset}
+        return self._record("rms_norm", name, (x, w), [x.shape], **attributes)[0]
 
     def linear(
         self,
@@ -118,9 +71,10 @@ class Recorder:
         linear: "Linear",
         name: str,
         residual: Value | None = None,
+        scale: float = 1.0,
         residual_name: str | None = None,
     ) -> Value:
-        """x Wᵀ (+ b) (+ residual). [M, I], [O, I] -> [M, O]
+        """x Wᵀ (+ b), or residual + scale * (x Wᵀ (+ b)). [M, I], [O, I] -> [M, O]
 
         ``residual_name`` is the stage of the sum, as ``name`` is that of the product.
         """
@@ -128,8 +82,8 @@ class Recorder:
             return self._linear(x, [linear], [name])[0]
         if self._trace is not None:
             product = self._linear(x, [linear], [name])[0]
-            return self.add(residual, product, name=residual_name)
-        return self._linear(x, [linear], [residual_name], residual, stage=name)[0]
+            return self.add(residual, product, scale, residual_name)
+        return self._linear(x, [linear], [residual_name], residual, scale, stage=name)[0]
 
     def linears(self, x: Value, linears: list["Linear"], names: list[str]) -> tuple[Value, ...]:
         """Up to three products that share x: one pass over the row. -> [M, O_i] each"""
@@ -138,7 +92,8 @@ class Recorder:
     def rope(
         self, q: Value, k: Value, rotary: tuple[Value, Value], head_dim: int, names: list[str]
     ) -> tuple[Value, Value]:
-        """Rotate the two halves of each head of q [N, H*D] and k [N, K*D]."""
+        """Rotate the two halves of each head of q [N, H*D] and k [N, K*D], as far as cos and sin
+        reach: twice their width."""
         cos, sin = rotary
         q_out, k_out = self._record(
             "rope",
@@ -149,6 +104,7 @@ class Recorder:
             heads=q.width // head_dim,
             kv_heads=k.width // head_dim,
             head_dim=head_dim,
+            rotary_dim=2 * cos.width,
         )
         return q_out, k_out
 
@@ -163,8 +119,19 @@ class Recorder:
         )
         self._commands.append(command)
 
-    def attention(self, q: Value, cache: Value, head_dim: int, scale: float, name: str) -> Value:
-        """softmax(q kᵀ * scale, causal) v over each sequence's cached positions. -> [N, H*D]"""
+    def attention(
+        self,
+        q: Value,
+        cache: Value,
+        head_dim: int,
+        scale: float,
+        window: int | None,
+        soft_cap: float | None,
+        name: str,
+    ) -> Value:
+        """softmax(q kᵀ * scale, causal) v over each sequence's cached positions, of which a token
+        sees the last ``window``; scores s may be capped to soft_cap * tanh(s / soft_cap).
+        -> [N, H*D]"""
         return self._record(
             "attention",
             name,
@@ -174,18 +141,27 @@ class Recorder:
             kv_heads=cache.shape[2],
             head_dim=head_dim,
             cache_dtype=cache.dtype,
+            window=window or 0,
             scale=scale,
+            soft_cap=soft_cap or 0.0,
         )[0]
 
-    def swiglu(self, gate: Value, up: Value, name: str) -> Value:
-        """silu(gate) * up. [M, F] -> [M, F]"""
+    def swiglu(self, gate: Value, up: Value, activation: str, name: str) -> Value:
+        """act(gate) * up; ``activation`` as in config.json. [M, F] -> [M, F]"""
         self._require(name, "width of up_proj", (up.width,), (gate.width,))
-        return self._record("swiglu", name, (gate, up), [gate.shape], dim=gate.width)[0]
+        short = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh"}[activation]
+        attributes = {"dim": gate.width, "activation": short}
+        return self._record("swiglu", name, (gate, up), [gate.shape], **attributes)[0]
 
-    def add(self, a: Value, b: Value, name: str) -> Value:
-        """a + b. [M, C] -> [M, C]"""
+    def add(self, a: Value, b: Value, scale: float, name: str) -> Value:
+        """a + scale * b. [M, C] -> [M, C]"""
         self._require(name, "width", (b.width,), (a.width,))
-        return self._record("add", name, (a, b), [a.shape], dim=a.width)[0]
+        return self._record("add", name, (a, b), [a.shape], dim=a.width, scale=scale)[0]
+
+    def soft_cap(self, x: Value, scale: float, cap: float | None, name: str) -> Value:
+        """scale * x, or cap * tanh(scale * x / cap). [M, C] -> [M, C]"""
+        attributes = {"dim": x.width, "scale": scale, "cap": cap or 0.0}
+        return self._record("soft_cap", name, (x,), [x.shape], **attributes)[0]
 
     def gather_rows(self, x: Value, rows: Value, name: str) -> Value:
         """The rows of x [N, C] whose logits are wanted. -> [L, C]"""
@@ -211,14 +187,13 @@ class Recorder:
             taps=dict(self._taps),
         )
 
-    # -- machinery -------------------------------------------------------------------------
-
     def _linear(
         self,
         x: Value,
         linears: list["Linear"],
         names: list[str],
         residual: Value | None = None,
+        scale: float = 1.0,
         stage: str | None = None,
     ) -> tuple[Value, ...]:
         weights = [self._weight(linear.weight) for linear in linears]
@@ -235,55 +210,8 @@ class Recorder:
             in_features=x.width,
             weights=len(weights),
             out_features=tuple(weight.shape[0] for weight in weights),
+            scale=scale,
         )
-
-    def _record(
-        self,
-        operation: str,
-        name: str,
-        inputs: tuple[Value | None, ...],
-        shapes: list[Shape],
-        names: tuple[str, ...] | None = None,
-        **attributes: object,
-    ) -> tuple[Value, ...]:
-        stages = [self._full(part) for part in names or (name,)]
-        outputs = tuple(
-            Value(stage, Storage.SCRATCH, Dtype.F32, shape) for stage, shape in zip(stages, shapes)
-        )
-        self._commands.append(
-            Command(operation, self._full(name), inputs, outputs, attributes)
-        )
-        for value in outputs:
-            self._tap(value)
-        return outputs
-
-    def _tap(self, value: Value) -> None:
-        if self._trace is None or not self._trace.matches(value.name):
-            return
-        copy = Value(value.name, Storage.OUTPUT, value.dtype, value.shape)
-        self._commands.append(
-            Command("copy", value.name, (value,), (copy,), {"dim": value.width})
-        )
-        self._taps[value.name] = copy
-
-    def _weight(self, tensor: TensorView) -> Value:
-        # A tied lm_head is the embedding's own TensorView: one Value, adopted once.
-        known = self._weights.get(id(tensor))
-        if known is None:
-            known = Value(tensor.name, Storage.WEIGHT, tensor.dtype, tensor.shape, source=tensor)
-            self._weights[id(tensor)] = known
-        return known
-
-    def _constant(self, name: str, array: "numpy.ndarray") -> Value:
-        data = memoryview(array).cast("B").toreadonly()
-        return self._weight(TensorView(name, Dtype.F32, array.shape, data, Path("(computed)"), 0))
-
-    def _full(self, name: str) -> str:
-        return ".".join(part for part in (self._prefix, name) if part)
-
-    def _require(self, name: str, what: str, found: Shape, expected: Shape) -> None:
-        if found != expected:
-            raise ShapeError(f"{self._full(name)}: expected {what} {expected}, found {found}")
 
 
 def _replace_output(command: Command, old: Value, new: Value) -> Command:

@@ -15,6 +15,7 @@ KST_KERNEL(attention_f32)
 KST_KERNEL(attention_f16)
 KST_KERNEL(swiglu)
 KST_KERNEL(add)
+KST_KERNEL(soft_cap)
 KST_KERNEL(gather_rows)
 KST_KERNEL(argmax)
 KST_KERNEL(copy)
@@ -34,6 +35,7 @@ const kst_table KST_JOIN(kst_table_, KST_ISA) = {
             [KST_OP_attention] = {KST_FN(attention_f32), KST_FN(attention_f16)},
             [KST_OP_swiglu] = {KST_FN(swiglu)},
             [KST_OP_add] = {KST_FN(add)},
+            [KST_OP_soft_cap] = {KST_FN(soft_cap)},
             [KST_OP_gather_rows] = {KST_FN(gather_rows)},
             [KST_OP_argmax] = {KST_FN(argmax)},
             [KST_OP_copy] = {KST_FN(copy)},

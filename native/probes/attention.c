@@ -40,8 +40,9 @@ int main(int argc, char **argv) {
                                        .seq_start = (int32_t[]){0, n},
                                        .context_len = &context,
                                        .block_table = table};
-                const kst_cmd cmd = {
-                    .in = {q, cache}, .out = {y}, .args.attention = {heads, kv, dim, dtype, 0.1f}};
+                const kst_cmd cmd = {.in = {q, cache},
+                                     .out = {y},
+                                     .args.attention = {heads, kv, dim, dtype, 0, 0.1f, 0}};
                 double best = 1e9, spent = 0.0;
                 while (spent < 0.3) {
                     const double t = now();

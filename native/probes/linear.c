@@ -46,7 +46,7 @@ int main(int argc, char **argv) {
                     kst_cmd cmd = {.kernel = kst_kernel_for(isa, KST_OP_linear, dtype, NULL),
                                    .in = {x, w + r % copies * size},
                                    .out = {y},
-                                   .args.linear = {(int)in, 1, {(int)out}, {dtype}},
+                                   .args.linear = {(int)in, 1, {(int)out}, {dtype}, 1.0f},
                                    .work_per_row = (double)(in * out)};
                     const double t = now();
                     kst_run_start(pool, &cmd, 1, &step);

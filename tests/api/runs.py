@@ -53,10 +53,12 @@ def together(
 ) -> list[list[bytes]]:
     """As ``alone`` for each prompt, all of them in every step as long as they have tokens left."""
     runner = model.runner
-    sequences = [Sequence(model.pool, [*ids, *continuation(new)]) for ids in prompts]
+    sequences = [Sequence(model.pool, ids) for ids in prompts]
     rows: list[list[bytes]] = [[] for _ in prompts]
     try:
         for sequence in sequences:
+            for token in continuation(new):
+                sequence.append(token)
             sequence.reserve(len(sequence.tokens))
         while any(len(found) <= new for found in rows):
             step = []

@@ -30,52 +30,58 @@ def normal(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def embed(dim: int, dtype: str, misaligned: int, rows: int = 5, vocab: int = 7) -> Case:
+def embed(
+    dim: int, dtype: str, misaligned: int, rows: int = 5, vocab: int = 7, scale: float = 1.0
+) -> Case:
     table = normal(dim, vocab, dim)
     ids = np.random.default_rng(rows).integers(0, vocab, rows)
     return Case(
-        f"{dim}-{dtype}+{misaligned}",
+        f"{dim}-{dtype}+{misaligned}" + f"x{scale:g}" * (scale != 1),
         "embed",
         (step_input("token_ids", N), tensor(table, dtype, misaligned)),
         (output("y", N, dim),),
-        {"vocab": vocab, "dim": dim},
-        [bounds.exact(round_to(table, dtype)[ids])],
+        {"vocab": vocab, "dim": dim, "scale": scale},
+        [bounds.scaled(round_to(table, dtype)[ids], scale, KESTREL)],
         rows,
         {"token_ids": ids},
     )
 
 
-def rotary_embedding(half: int, scale: float, positions: list[int]) -> Case:
+def rotary_embedding(half: int, scale: float, positions: list[int], rows: int = 1) -> Case:
+    """Row r of the table holds frequencies divided by r + 1; lengths from 9 on choose row 1."""
     frequencies = (10000.0 ** (-np.arange(half) / half)).astype(np.float32)
+    table = np.stack([frequencies / np.float32(row + 1) for row in range(rows)])
+    lengths = np.array(positions) % 7 + 6
     at = np.array(positions, np.float32)[:, None]
-    angle = (at * frequencies).astype(np.float64)  # rounded to float32, as the contract says
+    angle = (at * table[np.clip(lengths - 8, 0, rows - 1)]).astype(np.float64)  # rounded to float32, as the contract says
 
     def bounded(table: np.ndarray) -> bounds.Bounded:
         # One rounding to float32, one product with the scale, rounded.
         return table * np.float32(scale), np.abs(table * scale) * KESTREL.gamma(0, 2) + 2.0**-45
 
     return Case(
-        f"{half}-x{scale}-{len(positions)}",
+        f"{half}-x{scale}-{len(positions)}" + f"-{rows}" * (rows > 1),
         "rotary_embedding",
-        (step_input("positions", N), tensor(frequencies)),
+        (step_input("positions", N), step_input("rope_lengths", N), tensor(table)),
         (output("cos", N, half), output("sin", N, half)),
-        {"half": half, "scale": scale},
+        {"half": half, "rows": rows, "first_length": 8, "scale": scale},
         [bounded(np.cos(angle)), bounded(np.sin(angle))],
         len(positions),
-        {"positions": np.array(positions)},
+        {"positions": np.array(positions), "rope_lengths": lengths},
     )
 
 
-def rms_norm(rows: int, dim: int, size: float = 1.0) -> Case:
-    x, weight, eps = size * normal(dim, rows, dim), 1 + normal(dim + 1, dim) / 8, 1e-5
+def rms_norm(rows: int, dim: int, size: float = 1.0, groups: int = 1, offset: float = 0.0) -> Case:
+    x, weight = size * normal(dim, rows, groups * dim), 1 + normal(dim + 1, dim) / 8
+    weight, eps = weight - np.float32(offset), 1e-5
     x[0, :] = 0.0 if rows > 1 else x[0, :]
     return Case(
-        f"{rows}x{dim}-size{size:g}",
+        f"{rows}x{groups}x{dim}-size{size:g}" + f"+{offset:g}" * (offset != 0),
         "rms_norm",
         (activation(x), tensor(weight)),
-        (output("y", N, dim),),
-        {"dim": dim, "eps": eps},
-        [bounds.rms_norm(x, weight, eps, KESTREL)],
+        (output("y", N, groups * dim),),
+        {"dim": dim, "groups": groups, "eps": eps, "offset": offset},
+        [bounds.rms_norm(x, weight, eps, KESTREL, offset)],
         rows,
     )
 
@@ -89,6 +95,7 @@ def linear(
     bias: bool = False,
     residual: bool = False,
     logit_rows: bool = False,
+    scale: float = 1.0,
 ) -> Case:
     x = normal(width, rows, width)
     weights = [normal(100 + i, out, width) for i, out in enumerate(outs)]
@@ -97,6 +104,9 @@ def linear(
     expected = []
     for weight, dtype, b in zip(weights, dtypes, biases):
         value, bound = bounds.linear(x, round_to(weight, dtype), b, KESTREL)
+        if scale != 1:  # one product, rounded
+            bound = abs(scale) * (bound + (np.abs(value) + bound) * KESTREL.gamma(0, 2))
+            value = scale * value
         if plus is not None:
             value = value + plus
             bound = bound + (np.abs(value) + bound) * KESTREL.gamma(0, 1)
@@ -104,7 +114,7 @@ def linear(
     padding = (None,) * (3 - len(outs))
     tensors = [tensor(w, d, misaligned) for w, d in zip(weights, dtypes)]
     axis = L if logit_rows else N
-    flags = "b" * bias + "r" * residual + "l" * logit_rows
+    flags = "b" * bias + "r" * residual + "l" * logit_rows + f"x{scale:g}" * (scale != 1)
     return Case(
         f"{rows}x{width}-{outs}-{dtypes[: len(outs)]}+{misaligned}{flags}".replace(" ", ""),
         "linear",
@@ -117,22 +127,23 @@ def linear(
             None if plus is None else activation(plus),
         ),
         tuple(output(f"y{i}", axis, out) for i, out in enumerate(outs)),
-        {"in_features": width, "weights": len(outs), "out_features": outs},
+        {"in_features": width, "weights": len(outs), "out_features": outs, "scale": scale},
         expected,
         rows,
     )
 
 
-def rope(rows: int, heads: int, kv_heads: int, head_dim: int) -> Case:
+def rope(rows: int, heads: int, kv_heads: int, head_dim: int, rotary_dim: int = 0) -> Case:
     q, k = normal(1, rows, heads * head_dim), normal(2, rows, kv_heads * head_dim)
-    angle = normal(3, rows, head_dim // 2)
+    rotary_dim = rotary_dim or head_dim
+    angle = normal(3, rows, rotary_dim // 2)
     cos, sin = np.cos(angle), np.sin(angle)
     return Case(
-        f"{rows}-{heads}/{kv_heads}x{head_dim}",
+        f"{rows}-{heads}/{kv_heads}x{head_dim}" + f":{rotary_dim}" * (rotary_dim < head_dim),
         "rope",
         (activation(q), activation(k), activation(cos), activation(sin)),
         (output("q", N, heads * head_dim), output("k", N, kv_heads * head_dim)),
-        {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim},
+        {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "rotary_dim": rotary_dim},
         [
             bounds.rope(q, cos, sin, heads, KESTREL),
             bounds.rope(k, cos, sin, kv_heads, KESTREL),
@@ -148,9 +159,12 @@ def attention(
     sequences: list[tuple[int, int]],
     dtype: str = "F32",
     bounded: bool = True,
+    window: int = 0,
+    soft_cap: float = 0.0,
 ) -> Case:
     """``sequences``: (context, new tokens) of each; blocks lie scattered in the cache.
 
+    Blocks before every new token's window hold NaN, and their entries in the table block 0.
     ``bounded=False`` leaves the expected values out: a long context makes them slow.
     """
     rng = np.random.default_rng(head_dim)
@@ -172,15 +186,23 @@ def attention(
             padded[:context] = kept.reshape(context, kv_heads, head_dim)  # behind lies NaN
             parts = padded.reshape(-1, 16, kv_heads, head_dim)
             view[blocks] = parts.transpose(0, *(axis + 1 for axis in axes)).astype(rounded)
+        gone = max(0, context - new + 1 - window) // 16 if window else 0
+        for view in (keys, values):
+            view[blocks[:gone]] = np.nan
+        tables[s, :gone] = 0
         queries.append(q[context - new :])
         if bounded:
             k, v = k.astype(rounded), v.astype(rounded)
-            parts = bounds.attention(q, k, v, heads, kv_heads, KESTREL)
+            cap = soft_cap or None
+            parts = bounds.attention(q, k, v, heads, kv_heads, KESTREL, None, window or None, cap)
             results.append([part[context - new :] for part in parts])
         positions += range(context - new, context)
     new = [n for _, n in sequences]
     return Case(
-        f"{heads}/{kv_heads}x{head_dim}-{dtype}-" + "+".join(f"{c}:{n}" for c, n in sequences),
+        f"{heads}/{kv_heads}x{head_dim}-{dtype}-"
+        + "+".join(f"{c}:{n}" for c, n in sequences)
+        + f"-w{window}" * (window > 0)
+        + f"-cap{soft_cap:g}" * (soft_cap > 0),
         "attention",
         (activation(np.concatenate(queries)), cache),
         (output("y", N, heads * head_dim),),
@@ -190,6 +212,8 @@ def attention(
             "head_dim": head_dim,
             "cache_dtype": Dtype(dtype),
             "scale": float(np.float32(head_dim**-0.5)),
+            "window": window,
+            "soft_cap": soft_cap,
         },
         [tuple(np.concatenate(parts) for parts in zip(*results))] if bounded else [],
         len(positions),
@@ -202,26 +226,39 @@ def attention(
     )
 
 
-def swiglu(rows: int, dim: int) -> Case:
+def swiglu(rows: int, dim: int, activation_name: str = "silu") -> Case:
     gate, up = 4 * normal(1, rows, dim), normal(2, rows, dim)
     edges = np.array([0.0, -0.0, 88.7, -88.7, 200.0, -200.0, -1e30, 3e38], np.float32)
     gate.flat[: len(edges)] = edges[: gate.size]
     return Case(
-        f"{rows}x{dim}",
+        f"{rows}x{dim}-{activation_name}",
         "swiglu",
         (activation(gate), activation(up)),
         (output("y", N, dim),),
-        {"dim": dim},
-        [bounds.swiglu(gate, up, KESTREL)],
+        {"dim": dim, "activation": activation_name},
+        [(bounds.swiglu if activation_name == "silu" else bounds.geglu)(gate, up, KESTREL)],
         rows,
     )
 
 
-def add(rows: int, dim: int) -> Case:
+def add(rows: int, dim: int, scale: float = 1.0) -> Case:
     a, b = normal(1, rows, dim), normal(2, rows, dim)
     inputs, outputs = (activation(a), activation(b)), (output("y", N, dim),)
-    expected = [bounds.residual(a, b, KESTREL)]
-    return Case(f"{rows}x{dim}", "add", inputs, outputs, {"dim": dim}, expected, rows)
+    expected = [bounds.residual(a, b, KESTREL, scale)]
+    attributes = {"dim": dim, "scale": scale}
+    name = f"{rows}x{dim}" + f"x{scale:g}" * (scale != 1)
+    return Case(name, "add", inputs, outputs, attributes, expected, rows)
+
+
+def soft_cap(rows: int, dim: int, scale: float, cap: float) -> Case:
+    x = 30 * normal(1, rows, dim)
+    x.flat[:3] = [0.0, 1e-20, -3e38][: x.size]
+    attributes = {"dim": dim, "scale": scale, "cap": cap}
+    expected = [bounds.soft_cap(x, scale, cap or None, KESTREL)]
+    name = f"{rows}x{dim}x{scale:g}-cap{cap:g}"
+    return Case(
+        name, "soft_cap", (activation(x),), (output("y", N, dim),), attributes, expected, rows
+    )
 
 
 def copy(rows: int, dim: int) -> Case:
@@ -277,6 +314,9 @@ def every_case() -> list[Case]:
         cases += [rotary_embedding(size, 1.0, [0, 1, 1857, 32767, 131071])]
         cases += [rope(size, 2, 1, 6), rope(2, 3, 3, 2 * size)]
         cases += [attention(2, 1, size, [(5, 5)]), attention(2, 2, 8, [(size, min(size, 3))])]
+        cases += [swiglu(3, size, "gelu_tanh"), soft_cap(3, size, 1.0, 30.0), add(3, size, 0.22)]
+        cases += [soft_cap(2, size, 0.125, 0.0), rms_norm(2, size, groups=3, offset=1.0)]
+        cases += [attention(4, 2, 8, [(40, 3), (70, 70), (2, 2)], window=size)]
     for misaligned in (1, 2, 6):
         cases += [embed(33, dtype, misaligned) for dtype in DTYPES]
         cases += [linear(rows, 33, (9,), (d,), misaligned) for rows in (1, 5) for d in DTYPES]
@@ -289,6 +329,15 @@ def every_case() -> list[Case]:
     cases += [linear(3, 24, (40,), ("BF16",), logit_rows=True)]
     cases += [rms_norm(2, 64, 1e4), rms_norm(2, 64, 1e-6), rms_norm(1, 1025)]
     cases += [rotary_embedding(16, 1.25, list(range(17)))]
+    cases += [embed(33, dtype, 0, scale=5.5) for dtype in DTYPES]
+    cases += [linear(rows, 33, (9,), residual=True, bias=True, scale=0.22) for rows in (1, 5, 130)]
+    cases += [rope(3, 4, 2, 20, 6), rope(3, 2, 1, 40, 34)]
+    cases += [rotary_embedding(9, 1.19, list(range(20)), rows=2)]
+    cases += [rotary_embedding(9, 1.0, list(range(20)), rows=4)]
+    for window in (16, 17, 255, 256, 257):
+        cases += [attention(6, 3, 20, [(600, 2), (300, 40), (255, 255)], window=window)]
+    cases += [attention(6, 1, 20, [(300, 9)], "F16", window=40, soft_cap=5.0)]
+    cases += [attention(4, 2, 16, [(300, 300)], soft_cap=50.0)]
     # Grouped queries, contexts around a block and around an attention chunk, a chunk of a prompt,
     # sequences together.
     cases += [attention(6, 3, 8, [(context, 2)]) for context in (255, 256, 257, 300, 513)]

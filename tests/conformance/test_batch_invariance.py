@@ -20,9 +20,13 @@ ROWWISE = [
     cases.linear(ROWS, 530, (33,), ("BF16",)),
     cases.linear(ROWS, 16, (8,), ("BF16",), logit_rows=True),
     cases.rms_norm(ROWS, 97),
+    cases.rms_norm(ROWS, 19, groups=3, offset=1.0),
     cases.rope(ROWS, 4, 2, 18),
+    cases.rope(ROWS, 4, 2, 18, 10),
     cases.swiglu(ROWS, 33),
-    cases.add(ROWS, 33),
+    cases.swiglu(ROWS, 33, "gelu_tanh"),
+    cases.add(ROWS, 33, 0.5),
+    cases.soft_cap(ROWS, 33, 1.0, 30.0),
     cases.copy(ROWS, 33),
 ]
 WIDEST = isas()[-1]
@@ -63,12 +67,17 @@ def test_many_rows_equal_one_row_past_the_block_sizes(isa):
 
 
 @pytest.mark.parametrize("isa", isas())
+@pytest.mark.parametrize("window", [0, 5, 16, 100])
 @pytest.mark.parametrize("dtype", ["F32", "F16"])
-def test_attention_of_a_token_does_not_depend_on_the_chunk(isa, dtype):
-    [whole] = run(cpu(isa), cases.attention(6, 3, 12, [(300, 300)], dtype, False))
+def test_attention_of_a_token_does_not_depend_on_the_chunk(isa, dtype, window):
+    def attended(context: int, new: int):
+        case = cases.attention(6, 3, 12, [(context, new)], dtype, False, window)
+        return run(cpu(isa), case)
+
+    [whole] = attended(300, 300)
     for context in (1, 15, 16, 17, 100, 255, 256, 257, 300):
         for new in {1, min(7, context), min(64, context)}:
-            [part] = run(cpu(isa), cases.attention(6, 3, 12, [(context, new)], dtype, False))
+            [part] = attended(context, new)
             assert bits([part]) == bits([whole[context - new : context]]), (context, new)
 
 

@@ -86,7 +86,7 @@ COUNTED = {
 }
 ELSEWHERE = {
     "load_f16", "load_bf16", "load_bf16_split", "load_f16_n", "load_bf16_n", "store_f16",
-    "store_f16_n", "exp", "hsum", "hmax", "hsum4",
+    "store_f16_n", "exp", "tanh", "hsum", "hmax", "hsum4",
 }  # fmt: skip
 
 
@@ -163,6 +163,18 @@ def test_exp_is_within_an_ulp(isa):
         assert (np.abs(found - expected) <= ulp).all()
     edges = np.float32([-np.inf, -1e30, -88.0, np.inf, 89.0, np.nan, 0.0, -0.0])
     same(call(isa, "exp", edges)[:8], [0, 0, 0, np.inf, np.inf, np.nan, 1, 1])
+
+
+@pytest.mark.parametrize("isa", isas())
+def test_tanh_is_within_an_ulp(isa):
+    sizes = np.concatenate([np.geomspace(2.0**-126, 0.1, 4000), np.linspace(0.1, 10, 4000)])
+    for part in np.split(np.float32(sizes * np.resize([1, -1], 8000)), 500):
+        expected = np.tanh(part.astype(np.float64))
+        found = call(isa, "tanh", part).astype(np.float64)
+        ulp = np.spacing(np.abs(expected).astype(np.float32)).astype(np.float64)
+        assert (np.abs(found - expected) <= ulp).all()
+    edges = np.float32([-np.inf, np.inf, 9.1, -3e38, np.nan, 0.0, 2.0**-149, -(2.0**-130)])
+    same(call(isa, "tanh", edges)[:8], [-1, 1, 1, -1, np.nan, 0, 2.0**-149, -(2.0**-130)])
 
 
 def tree(lanes: np.ndarray, join) -> np.float32:

@@ -3,6 +3,7 @@ set that was built and may be used here."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,10 +13,15 @@ import pytest
 import kestrel
 from golden.recipes import RECIPES, Recipe
 from kestrel import bounds
+from kestrel.cache.sequence import Sequence
 from kestrel.diff import StageRow, compare, first_beyond, table
-from kestrel.stages import llama_stages
+from kestrel.models import FAMILIES
+from kestrel.models.rope_config import ROPE_TYPES
+from kestrel.program.trace import Trace, TraceSpec
+from kestrel.stages import stages_of
 
-__all__ = ["ENGINES", "ISAS", "Engine", "assert_within", "held_to_definition"]
+__all__ = ["ENGINES", "ISAS", "Engine", "Folders", "assert_within", "held_to_definition"]
+__all__ += ["LANDED", "same_bits", "trace_of"]
 
 try:
     from kestrel import _ops
@@ -48,6 +54,16 @@ class Engine:
 ENGINES = [Engine("reference"), *(Engine("cpu", isa) for isa in ISAS or (None,))]
 
 
+def _has_landed(recipe: Recipe) -> bool:
+    # Families and RoPE types come one by one; each brings its recipes.
+    types = {rope["rope_type"] for rope in recipe.geometry().ropes.values()}
+    return recipe.config_json()["model_type"] in FAMILIES and types <= set(ROPE_TYPES)
+
+
+#: Names of the recipes that Kestrel runs.
+LANDED = [name for name, recipe in RECIPES.items() if _has_landed(recipe)]
+
+
 def assert_within(rows: list[StageRow]) -> None:
     """Every stage is bounded and within its bound."""
     assert rows and all(row.bound is not None for row in rows)
@@ -55,13 +71,43 @@ def assert_within(rows: list[StageRow]) -> None:
 
 
 def held_to_definition(
-    recipe: Recipe, trace: "kestrel.program.trace.Trace", cache: type | None = None
+    recipe: Recipe, trace: Trace, cache: type | None = None
 ) -> None:
     """Every stage of a trace follows from the stages before it, at every position."""
     ours = replace(bounds.KESTREL, cache=cache)
-    stages = list(llama_stages(recipe.geometry()))
+    stages = list(stages_of(recipe.geometry()))
     assert [stage.name for stage in stages if stage.name not in trace] == []
-    assert_within(compare(stages, recipe.weights(), trace.ids, trace, trace, ours, ours))
+    rows = compare(
+        stages, recipe.weights(), trace.ids, trace, trace, ours, ours, recipe.decode_from
+    )
+    assert_within(rows)
+
+
+def trace_of(model: "kestrel.Model", recipe: Recipe, chunk: int | None = None) -> Trace:
+    """A trace of the recipe's prompt, which came as the golden file's did.
+
+    ``Model.trace`` runs a prompt that comes in one call. Where a part of it came token by token,
+    the traced program is stepped here.
+    """
+    ids, start = recipe.ids(), recipe.decode_from
+    if start is None:
+        return model.trace(ids, chunk=chunk)
+    runner = model._compile(len(ids), len(ids), TraceSpec(("*",)))
+    sequence = Sequence(model.pool, ids[:start])
+    pieces: dict[str, list[np.ndarray]] = defaultdict(list)
+    for token in (*ids[start:], None):
+        while sequence.computed < len(sequence.tokens):
+            length = min(chunk or start, len(sequence.tokens) - sequence.computed)
+            sequence.reserve(length)
+            with runner.turn:
+                runner.run([(sequence, sequence.computed, length, "all")])
+                for stage, values in runner.executable.taps.items():
+                    pieces[stage].append(values[:length].copy())
+            sequence.advance(length)
+        if token is not None:
+            sequence.append(token)
+    sequence.release()
+    return Trace(ids, {stage: np.concatenate(parts) for stage, parts in pieces.items()})
 
 
 @dataclass

@@ -37,23 +37,31 @@ def recorder() -> ModuleType:
     return module
 
 
-def live(recipe, folder: Path) -> dict[str, np.ndarray]:
-    """Everything that a golden file holds, computed now from a checkpoint in ``folder``."""
+def live(recipe, folder: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """What a golden file holds, computed now from a checkpoint in ``folder``; and every stage of
+    the float64 run, of which it holds the last."""
     import torch
     from golden.recipes import FAR_POSITIONS
 
     tool = recorder()
     torch.set_num_threads(1)
-    model = tool.load(recipe.write(folder))
-    stages = tool.record(model, recipe.ids())
+    recipe.write(folder)
+    ids, start = recipe.ids(), recipe.decode_from
+    model = tool.load(folder)
+    stages = tool.record(model, ids, decode_from=start)
+    rotary = model.model.rotary_emb
     positions = torch.tensor([list(FAR_POSITIONS)])
-    with torch.no_grad():
-        tables = model.model.rotary_emb(torch.zeros(1), positions)
-    for part, tensor in zip(("cos", "sin"), tables):
-        half = tensor.shape[-1] // 2
-        stages[f"far/model.rotary_emb.{part}"] = tensor[0, :, :half].numpy().copy()
-    stages["float64/lm_head"] = tool.record(model, recipe.ids(), double=True)["lm_head"]
-    return stages
+    for kind in getattr(rotary, "layer_types", [None]):
+        name = tool.rotary_name(model.config, kind)
+        with torch.no_grad():
+            tables = rotary(torch.zeros(1), positions, *([] if kind is None else [kind]))
+        for part, tensor in zip(("cos", "sin"), tables if name else ()):
+            half = tensor.shape[-1] // 2
+            stages[f"far/{name}.{part}"] = tensor[0, :, :half].numpy().copy()
+    double = tool.record(tool.load(folder), ids, double=True, decode_from=start)
+    last = "logits" if "logits" in double else "lm_head"
+    stages[f"float64/{last}"] = double[last]
+    return stages, double
 
 
 def file_digest(folder: Path) -> str:
@@ -75,7 +83,7 @@ def main(names: list[str]) -> None:
         if names and name not in names:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            stages = live(recipe, Path(folder))
+            stages, _ = live(recipe, Path(folder))
         tool.save(data_file(name), recipe.ids(), stages, {"digest": recipe.digest()})
         print(name, data_file(name).stat().st_size)
     for name, folder in SIX_TOKEN_MODELS.items():

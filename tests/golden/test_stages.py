@@ -1,28 +1,57 @@
 """Every stage of every recipe, at all positions, on every backend and instruction set.
 
-The golden files are what transformers computed. Prefill whole, in chunks of 1 (token by token), 7
-and 64, and in a ragged batch; on the cpu backend all of these are the same bits.
+The golden files are what transformers computed. Prefill whole, token by token, in chunks and in a
+ragged batch, and step by step untraced: all of these are the same bits.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 import pytest
 
-from golden.engines import ENGINES, ISAS, Engine, Folders, assert_within, held_to_definition
-from golden.engines import same_bits
+from golden.engines import (
+    ENGINES,
+    ISAS,
+    LANDED,
+    Engine,
+    Folders,
+    assert_within,
+    held_to_definition,
+    same_bits,
+    trace_of,
+)
 from golden.recipes import RECIPES, data_file
-from kestrel import bounds
-from kestrel.diff import compare
+from kestrel.bounds import KESTREL
+from kestrel.diff import compare, compare_trace
 from kestrel.dump import Dump
-from kestrel.stages import llama_stages
+from kestrel.program.trace import Trace
+from kestrel.stages import stages_of
 
-CHUNKS = (1, 7, 64)
+#: Recipes whose cache is made of float16 too, and whose prompts are made long.
+FLOAT16_CACHE = ("gqa-6-3", "mqa-3-1", "attention-bias-bf16", "mistral-window-5-f16", "gemma2-caps")
+MANY_BLOCKS = (
+    "gqa-9-3-bf16", "rope-llama3-new", "head-dim-16-of-8", "mistral-window-17-18-tokens",
+    "qwen3-window-bf16", "gemma2-alternating",
+)  # fmt: skip
 engines = pytest.mark.parametrize("engine", ENGINES, ids=str)
-recipes = pytest.mark.parametrize("name", RECIPES)
+recipes = pytest.mark.parametrize("name", LANDED)
+
+
+@dataclass
+class Runs:
+    """Traces of golden prompts that came in one piece, each made once."""
+
+    folders: Folders
+    traces: dict[tuple[str, Engine], Trace] = field(default_factory=dict)
+
+    def whole(self, name: str, engine: Engine) -> Trace:
+        if (name, engine) not in self.traces:
+            with engine.load(self.folders[name]) as model:
+                self.traces[name, engine] = trace_of(model, RECIPES[name])
+        return self.traces[name, engine]
 
 
 @pytest.fixture(scope="module")
@@ -30,69 +59,81 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     return Folders(tmp_path_factory.mktemp("recipes"))
 
 
+@pytest.fixture(scope="module")
+def runs(folders: Folders) -> Runs:
+    return Runs(folders)
+
+
 @lru_cache(maxsize=None)
 def golden(name: str) -> Dump:
     return Dump.read(data_file(name))
 
 
-def rows_of(name: str, trace, cache: type | None = None):
-    ours = replace(bounds.KESTREL, cache=cache)
-    stages = list(llama_stages(RECIPES[name].geometry()))
-    rows = compare(stages, RECIPES[name].weights(), trace.ids, trace, golden(name).stages, ours)
+def rows_of(name: str, trace: Trace, cache: type | None = None):
+    ours, theirs, recipe = replace(KESTREL, cache=cache), golden(name).stages, RECIPES[name]
+    stages = list(stages_of(recipe.geometry()))
+    rows = compare(
+        stages, recipe.weights(), trace.ids, trace, theirs, ours, decode_from=recipe.decode_from
+    )
     assert [row.stage for row in rows] == [stage.name for stage in stages]
     return rows
 
 
 @engines
 @recipes
-def test_every_stage_at_all_positions(name: str, engine: Engine, folders: Folders) -> None:
-    """Whole, chunked, token by token and batched, each within the bound of each stage."""
-    ids = golden(name).ids
-    with engine.load(folders[name]) as model:
-        whole = model.trace(ids)
-        chunked = [model.trace(ids, chunk=chunk) for chunk in CHUNKS]
-        others = [ids[::-1][:3], ids, ids[5:], ids[:1]]
-        batched = model.trace(others)[1]
+def test_every_stage_at_all_positions(
+    name: str, engine: Engine, folders: Folders, runs: Runs
+) -> None:
+    """Each within its bound; token by token, and decoded without a trace, the same bits."""
+    recipe, ids = RECIPES[name], golden(name).ids
+    # Frequencies that follow the length of the sequence follow that of its first call.
+    start = recipe.decode_from or (len(ids) if recipe.follows_length else 9)
+    whole = runs.whole(name, engine)
+    assert whole.ids == ids
     assert_within(rows_of(name, whole))
-    for trace in (*chunked, batched):
-        assert trace.ids == ids
-        if engine.backend == "cpu":
-            assert all(same_bits(trace[stage], whole[stage]) for stage in whole)
-        else:
-            assert_within(rows_of(name, trace))
+    with engine.load(folders[name]) as model:
+        single = trace_of(model, recipe, 1)
+        session = model.session()
+        logits = [session.prefill(ids[:start]), *(session.decode(token) for token in ids[start:])]
+    assert all(same_bits(single[stage], whole[stage]) for stage in whole)
+    rows = whole["logits" if "logits" in whole else "lm_head"][start - 1 :]
+    assert len(rows) == len(logits) and all(map(same_bits, logits, rows))
 
 
 @engines
 @recipes
-def test_the_untraced_program_gives_the_traced_logits(
-    name: str, engine: Engine, folders: Folders
+def test_chunks_and_batches_change_no_bit(
+    name: str, engine: Engine, folders: Folders, runs: Runs
 ) -> None:
-    """A traced program records sums unfolded: prefill and decode must agree with it."""
-    ids = golden(name).ids
+    recipe, ids = RECIPES[name], golden(name).ids
+    whole, start = runs.whole(name, engine), ids[: recipe.decode_from]
     with engine.load(folders[name]) as model:
-        traced = model.trace(ids, ["lm_head"])["lm_head"]
-        session = model.session()
-        rows = [(8, session.prefill(ids[:9]))]
-        rows += [(at, session.decode(ids[at])) for at in range(9, len(ids))]
-    for at, logits in rows:
-        if engine.backend == "cpu":
-            assert same_bits(logits, traced[at])
-        else:
-            # float64 sums rounded once each: one unit in the last place of the terms is plenty.
-            assert np.abs(logits - traced[at]).max() <= 1e-6 * np.abs(traced[at]).max()
+        traces = [trace_of(model, recipe, chunk) for chunk in (7, 64)]
+        traces.append(model.trace([ids[::-1][:3], start, ids[5:], ids[:1]])[1])
+    for trace in traces:
+        assert all(same_bits(trace[stage], whole[stage][: len(trace.ids)]) for stage in whole)
+
+
+@pytest.mark.parametrize("name", [name for name in LANDED if RECIPES[name].decode_from is None])
+def test_diff_reads_the_geometry_from_the_loaded_model(
+    name: str, folders: Folders, runs: Runs
+) -> None:
+    """`kestrel diff` knows no recipe: config and weights say what the stages are."""
+    trace = runs.whole(name, ENGINES[0])
+    with ENGINES[0].load(folders[name]) as model:
+        rows = compare_trace(trace, golden(name), model.config, model.weights)
+    assert_within(rows)
+    stages = stages_of(RECIPES[name].geometry())
+    assert [row.stage for row in rows] == [stage.name for stage in stages]
 
 
 @recipes
-def test_every_instruction_set_gives_the_same_bits(name: str, folders: Folders) -> None:
+def test_every_instruction_set_gives_the_same_bits(name: str, runs: Runs) -> None:
     if not ISAS:
         pytest.skip("the cpu backend is not built: run pip install -e . first")
-    traces = []
-    for isa in ISAS:
-        with Engine("cpu", isa).load(folders[name]) as model:
-            traces.append(model.trace(golden(name).ids))
-    for trace in traces[1:]:
-        differing = [s for s in traces[0] if not same_bits(trace[s], traces[0][s])]
-        assert differing == []
+    first, *others = (runs.whole(name, Engine("cpu", isa)) for isa in ISAS)
+    for trace in others:
+        assert [stage for stage in first if not same_bits(trace[stage], first[stage])] == []
 
 
 @pytest.mark.parametrize("name", ["gqa-9-3-bf16", "all-biases-f16"])
@@ -100,18 +141,18 @@ def test_every_number_of_threads_gives_the_same_bits(name: str, folders: Folders
     traces = []
     for threads in (1, 2, 3):
         with ENGINES[-1].load(folders[name], threads=threads) as model:
-            traces.append(model.trace(golden(name).ids))
+            traces.append(trace_of(model, RECIPES[name]))
     for trace in traces[1:]:
         assert [s for s in traces[0] if not same_bits(trace[s], traces[0][s])] == []
 
 
 @engines
-@pytest.mark.parametrize("name", ["gqa-6-3", "mqa-3-1", "attention-bias-bf16"])
+@pytest.mark.parametrize("name", FLOAT16_CACHE)
 def test_a_float16_cache_rounds_keys_and_values_and_nothing_else(
     name: str, engine: Engine, folders: Folders
 ) -> None:
     with engine.load(folders[name], kv_dtype="float16") as model:
-        trace = model.trace(golden(name).ids)
+        trace = trace_of(model, RECIPES[name])
     assert_within(rows_of(name, trace, cache=np.float16))
     held_to_definition(RECIPES[name], trace, cache=np.float16)
     attended = next(r for r in rows_of(name, trace) if r.stage.endswith("attn_output"))
@@ -119,7 +160,7 @@ def test_a_float16_cache_rounds_keys_and_values_and_nothing_else(
 
 
 @engines
-@pytest.mark.parametrize("name", ["gqa-9-3-bf16", "rope-llama3-new", "head-dim-16-of-8"])
+@pytest.mark.parametrize("name", MANY_BLOCKS)
 def test_a_prompt_of_many_blocks(name: str, engine: Engine, folders: Folders) -> None:
     """150 tokens: ten cache blocks, the last one partly filled."""
     recipe = RECIPES[name]
@@ -127,5 +168,4 @@ def test_a_prompt_of_many_blocks(name: str, engine: Engine, folders: Folders) ->
     with engine.load(folders[name]) as model:
         whole, chunked = model.trace(ids), model.trace(ids, chunk=37)
     held_to_definition(recipe, whole)
-    if engine.backend == "cpu":
-        assert all(same_bits(whole[stage], chunked[stage]) for stage in whole)
+    assert all(same_bits(whole[stage], chunked[stage]) for stage in whole)

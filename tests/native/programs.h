@@ -2,23 +2,14 @@
 #ifndef KESTREL_TEST_PROGRAMS_H
 #define KESTREL_TEST_PROGRAMS_H
 
+#include "expect.h"
 #include "kestrel/cpu.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-static int failures;
-#define EXPECT(condition) \
-    do { \
-        if (!(condition)) { \
-            printf("FAILED line %d: %s\n", __LINE__, #condition); \
-            failures++; \
-        } \
-    } while (0)
 
 #define COMMANDS 120
 #define CELLS 64

@@ -1,18 +1,9 @@
 /* Choice of instruction sets and kernels, machine facts, sampling over one row. */
+#include "expect.h"
 #include "kestrel/cpu.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
-
-static int failures;
-#define EXPECT(condition) \
-    do { \
-        if (!(condition)) { \
-            printf("FAILED line %d: %s\n", __LINE__, #condition); \
-            failures++; \
-        } \
-    } while (0)
 
 static void check_isas(void) {
     EXPECT(!strcmp(kst_isa_name(0), "scalar") && kst_isa_compiled(0) && kst_isa_supported(0));

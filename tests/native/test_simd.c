@@ -1,5 +1,5 @@
 /* The vector vocabulary of every instruction set against the scalar one, lane by lane; the scalar
- * one's conversions and exp against their definitions. */
+ * one's conversions, exp and tanh against their definitions. */
 #include "kestrel/cpu.h"
 #include "simd/half.h"
 
@@ -82,10 +82,20 @@ static void expect(int right, const char *what, uint32_t at) {
     failures++;
 }
 
-static float exp_of(float x) {
+static float value_of(const char *name, float x) {
     float lanes[16] = {x}, out[16];
-    kst_simd_test(kst_isa_best(), "exp", lanes, lanes, lanes, out);
+    kst_simd_test(kst_isa_best(), name, lanes, lanes, lanes, out);
     return out[0];
+}
+
+static float exp_of(float x) { return value_of("exp", x); }
+static float tanh_of(float x) { return value_of("tanh", x); }
+
+/* Units in the last place of the result, a normal number. */
+static double ulps(float found, double want) {
+    int e;
+    frexp(want, &e);
+    return fabs(found - want) / ldexp(1.0, e - 24);
 }
 
 /* Within one unit in the last place of the result over the whole range, and right at and beyond its
@@ -96,11 +106,8 @@ static void check_exp(void) {
         for (int negative = 0; negative < 2; negative++) {
             const float x = kst_bits_f32(u | (uint32_t)negative << 31);
             if (x < -87.33654f || x > 88.72283f) continue;
-            const double want = exp((double)x);
-            int e;
-            frexp(want, &e);
-            const double ulps = fabs(exp_of(x) - want) / ldexp(1.0, e - 24);
-            worst = ulps > worst ? ulps : worst;
+            const double off = ulps(exp_of(x), exp((double)x));
+            worst = off > worst ? off : worst;
         }
     printf("exp: at most %.4f ulp\n", worst);
     expect(worst <= 1.0, "exp beyond 1 ulp", 0);
@@ -111,6 +118,27 @@ static void check_exp(void) {
            "exp at underflow", 0);
     expect(exp_of(INFINITY) == INFINITY && exp_of(-INFINITY) == 0.0f && isnan(exp_of(NAN)),
            "exp(inf, NaN)", 0);
+}
+
+/* Within 0.95 units in the last place, odd, and nothing lost where the result is as small as x. */
+static void check_tanh(void) {
+    double worst = 0.0;
+    for (uint32_t u = 0x00800000; u < 0x41200000; u += u < 0x38000000 ? 100003 : 1009) {
+        const float x = kst_bits_f32(u), y = tanh_of(x);
+        const double off = ulps(y, tanh((double)x));
+        worst = off > worst ? off : worst;
+        expect(tanh_of(-x) == -y, "tanh(-x)", u);
+    }
+    printf("tanh: at most %.4f ulp\n", worst);
+    expect(worst <= 0.95, "tanh beyond 0.95 ulp", 0);
+    const float below = nextafterf(1.0f, 0.0f); /* the two formulas meet at 1 */
+    expect(tanh_of(below) <= tanh_of(1.0f) && tanh_of(below) >= nextafterf(tanh_of(1.0f), 0.0f),
+           "tanh at 1", 0);
+    expect(tanh_of(0x1p-149f) == 0x1p-149f && tanh_of(-0x1p-127f) == -0x1p-127f, "tanh, tiny", 0);
+    expect(tanh_of(0.0f) == 0.0f && tanh_of(-0.0f) == 0.0f, "tanh(0)", 0);
+    expect(tanh_of(9.1f) == 1.0f && tanh_of(-3e38f) == -1.0f, "tanh, large", 0);
+    expect(tanh_of(INFINITY) == 1.0f && tanh_of(-INFINITY) == -1.0f && isnan(tanh_of(NAN)),
+           "tanh(inf, NaN)", 0);
 }
 
 /* float16 by its definition, and the rounding of every float32 between two neighbours. */
@@ -158,6 +186,7 @@ int main(void) {
     for (int isa = 1; isa < kst_isa_count(); isa++)
         if (kst_isa_supported(isa)) compare_isa(isa);
     check_exp();
+    check_tanh();
     check_half();
     check_tree();
     printf("%d failures\n", failures);

@@ -1,24 +1,9 @@
 /* The scalar kernels against the definitions of args.h computed in double, each element within a
  * bound that follows from counting roundings (u = 2^-24). The other instruction sets have the same
  * bits (test_bits.c). */
-#include "cases.h"
+#include "values.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static const double u = 0x1p-24;
-static double worst; /* of a case: error / bound */
-
-static const float *in(const test_case *c, int i) { return c->cmd.in[i]; }
-
-static void compare(const test_case *c, int out, int64_t at, double want, double bound) {
-    const double got = ((const float *)c->cmd.out[out])[at];
-    if (isnan(want) ? isnan(got) : got == want) return;
-    const double ratio = fabs(got - want) / bound;
-    worst = ratio <= worst ? worst : ratio; /* NaN becomes worst */
-}
 
 static void check_linear(const test_case *c) {
     const kst_linear_args *a = &c->cmd.args.linear;
@@ -35,85 +20,39 @@ static void check_linear(const test_case *c) {
                 }
                 const double bias = in(c, 4 + w) ? element(in(c, 4 + w), KST_F32, o) : 0.0;
                 const double residual = w == 0 && in(c, 7) ? in(c, 7)[at] : 0.0;
-                /* a chain of in/16 fma, four levels of the tree, two additions */
-                compare(c, w, at, sum + bias + residual,
-                        ((a->in_features + 15) / 16 + 4 + 2) * u *
-                            (size + fabs(bias) + fabs(residual)));
-            }
-}
-
-static void check_attention(const test_case *c) {
-    const kst_attention_args *a = &c->cmd.args.attention;
-    const kst_step *s = &c->step;
-    const int64_t dim = a->head_dim, head_size = dim * 16, kv = a->kv_heads;
-    double score[1024], slack[1024];
-    for (int64_t seq = 0; seq < s->n_seqs; seq++)
-        for (int64_t n = s->seq_start[seq]; n < s->seq_start[seq + 1]; n++)
-            for (int64_t h = 0; h < a->heads; h++) {
-                const int64_t k = h / (a->heads / kv), seen = s->positions[n] + 1,
-                              at = (n * a->heads + h) * dim;
-                double max = -INFINITY, error = 0.0, total = 0.0;
-                for (int64_t j = 0; j < seen; j++) {
-                    const int64_t block = s->block_table[seq * s->max_blocks + j / 16];
-                    double sum = 0.0, size = 0.0;
-                    for (int64_t d = 0; d < dim; d++) {
-                        const double p =
-                            in(c, 0)[at + d] *
-                            element(c->cmd.in[1], a->cache_dtype,
-                                    (block * 2 * kv + k) * head_size + d * 16 + j % 16);
-                        sum += p;
-                        size += fabs(p);
-                    }
-                    score[j] = sum * a->scale;
-                    slack[j] = (double)(dim + 1) * u * size * a->scale;
-                    max = fmax(max, score[j]);
-                }
-                for (int64_t j = 0; j < seen; j++) {
-                    /* relative error of a weight: score and maximum, the subtraction, exp (1 ulp =
-                     * 2u), two rescalings */
-                    error = fmax(error, 2 * slack[j] + u * (max - score[j]) + 2 * u + 6 * u);
-                    score[j] = exp(score[j] - max);
-                    total += score[j];
-                }
-                for (int64_t d = 0; d < dim; d++) {
-                    double sum = 0.0, size = 0.0;
-                    for (int64_t j = 0; j < seen; j++) {
-                        const int64_t block = s->block_table[seq * s->max_blocks + j / 16];
-                        const double p = score[j] * element(c->cmd.in[1], a->cache_dtype,
-                                                            ((block * 2 + 1) * kv + k) * head_size +
-                                                                j % 16 * dim + d);
-                        sum += p;
-                        size += fabs(p);
-                    }
-                    /* weights twice (sums above and below), the chain of values, the sum of
-                     * weights, the division */
-                    compare(c, 0, at + d, sum / total,
-                            (2 * error + (256 + 20 + 10) * u) * size / total);
-                }
+                /* a chain of in/16 fma, four levels of the tree, two additions, a product */
+                compare(c, w, at, residual + a->scale * (sum + bias),
+                        ((a->in_features + 15) / 16 + 4 + 2 + (a->scale != 1.0f)) * u *
+                            (a->scale * (size + fabs(bias)) + fabs(residual)));
             }
 }
 
 static void check_rms_norm(const test_case *c) {
-    const int64_t dim = c->cmd.args.rms_norm.dim;
-    for (int64_t row = 0; row < c->step.n_tokens; row++) {
+    const kst_rms_norm_args *a = &c->cmd.args.rms_norm;
+    const int64_t dim = a->dim;
+    for (int64_t run = 0; run < (int64_t)c->step.n_tokens * a->groups; run++) {
         double sum = 0.0;
-        for (int64_t i = 0; i < dim; i++) sum += pow(in(c, 0)[row * dim + i], 2);
+        for (int64_t i = 0; i < dim; i++) sum += pow(in(c, 0)[run * dim + i], 2);
         for (int64_t i = 0; i < dim; i++) {
-            const double y = in(c, 1)[i] * in(c, 0)[row * dim + i] /
-                             sqrt(sum / (double)dim + c->cmd.args.rms_norm.eps);
-            /* half of: chain, tree, mean, + eps; then sqrt, 1/, two products */
-            compare(c, 0, row * dim + i, y,
-                    ((double)((dim + 15) / 16 + 4 + 2) / 2 + 4) * u * fabs(y));
+            const double y = (a->offset + (double)in(c, 1)[i]) * in(c, 0)[run * dim + i] /
+                             sqrt(sum / (double)dim + a->eps);
+            /* half of: chain, tree, mean, + eps; then sqrt, 1/, offset, two products */
+            compare(c, 0, run * dim + i, y,
+                    ((double)((dim + 15) / 16 + 4 + 2) / 2 + 4 + (a->offset != 0.0f)) * u *
+                        fabs(y));
         }
     }
 }
 
 static void check_rotary(const test_case *c) {
-    const int64_t half = c->cmd.args.rotary_embedding.half;
-    const float scale = c->cmd.args.rotary_embedding.scale;
-    const int32_t *positions = c->cmd.in[0];
+    const kst_rotary_embedding_args *a = &c->cmd.args.rotary_embedding;
+    const int64_t half = a->half;
+    const float scale = a->scale;
+    const int32_t *positions = c->cmd.in[0], *lengths = c->cmd.in[1];
     for (int64_t i = 0; i < c->step.n_tokens * half; i++) {
-        const double angle = (float)positions[i / half] * in(c, 1)[i % half];
+        int64_t row = lengths[i / half] - a->first_length;
+        row = row < 0 ? 0 : row > a->rows - 1 ? a->rows - 1 : row;
+        const double angle = (float)positions[i / half] * in(c, 2)[row * half + i % half];
         /* 0.501 ulp, an ulp at most 2u of the value; the product with scale, exact for 1 */
         const double relative = 2 * 0.501 * u + (scale == 1.0f ? 0.0 : u);
         compare(c, 0, i, cos(angle) * scale, relative * fabs(cos(angle) * scale));
@@ -122,10 +61,12 @@ static void check_rotary(const test_case *c) {
 }
 
 static void check_rope(const test_case *c) {
-    const int64_t dim = c->cmd.args.rope.head_dim, half = dim / 2;
+    const int64_t dim = c->cmd.args.rope.head_dim, half = c->cmd.args.rope.rotary_dim / 2;
     for (int side = 0; side < 2; side++) {
         const int64_t heads = side ? c->cmd.args.rope.kv_heads : c->cmd.args.rope.heads;
-        for (int64_t i = 0; i < c->step.n_tokens * heads; i++)
+        for (int64_t i = 0; i < c->step.n_tokens * heads; i++) {
+            for (int64_t d = 2 * half; d < dim; d++)
+                compare(c, side, i * dim + d, in(c, side)[i * dim + d], 0.0);
             for (int64_t d = 0; d < half; d++) {
                 const int64_t row = i / heads;
                 const double lo = in(c, side)[i * dim + d], hi = in(c, side)[i * dim + half + d];
@@ -135,6 +76,7 @@ static void check_rope(const test_case *c) {
                 compare(c, side, i * dim + half + d, hi * cosine + lo * sine,
                         2 * u * (fabs(hi * cosine) + fabs(lo * sine)));
             }
+        }
     }
 }
 
@@ -158,18 +100,39 @@ static void check_kv_write(const test_case *c) {
     }
 }
 
+/* act(g) * v */
+static void check_gate(const test_case *c, int64_t at, double g, double v) {
+    if (c->cmd.args.swiglu.activation == KST_SILU) {
+        /* exp 2u, addition, division, product; silu(-88.8) is lost: exp is inf, and inf/inf NaN */
+        const double y = isinf(g) ? NAN : g / (1.0 + exp(-g)) * v;
+        compare(c, 0, at, y, 5 * u * fabs(y) + (g < -87.0 ? 1e-35 * fabs(v) : 0.0));
+        return;
+    }
+    /* z: six roundings and those of two constants, of terms of one sign. tanh: that error times its
+     * slope, which it hardly changes, and an ulp, at most 2u. Then 1 + tanh and two products. */
+    const double z = sqrt(2.0 / acos(-1.0)) * (g + 0.044715 * g * g * g);
+    const double share = (1.0 + tanh(z)) / 2, slope = 1.0 - pow(tanh(z), 2);
+    const double error = 8.01 * u * fabs(z) * slope / 2 + u + 3.01 * u * share;
+    compare(c, 0, at, isinf(g) ? NAN : g * share * v, error * fabs(g * v));
+}
+
 static void check_rows(const test_case *c) {
-    const int64_t dim = c->cmd.args.swiglu.dim, rows = kst_row_count(&c->cmd, &c->step);
+    const int64_t dim = c->cmd.args.copy.dim, rows = kst_row_count(&c->cmd, &c->step);
     for (int64_t i = 0; i < rows * dim; i++) {
         const double a = in(c, 0)[i];
         switch (c->cmd.op) {
-        case KST_OP_swiglu: { /* exp 2u, addition, division, product; silu(-88.8) is lost: exp is
-                                 inf, and inf/inf NaN */
-            const double y = isinf(a) ? NAN : a / (1.0 + exp(-a)) * in(c, 1)[i];
-            compare(c, 0, i, y, 5 * u * fabs(y) + (a < -87.0 ? 1e-35 * fabs(in(c, 1)[i]) : 0.0));
+        case KST_OP_swiglu: check_gate(c, i, a, in(c, 1)[i]); break;
+        case KST_OP_add: {
+            const float product = c->cmd.args.add.scale * in(c, 1)[i];
+            compare(c, 0, i, (float)(a + product), 0.0);
             break;
         }
-        case KST_OP_add: compare(c, 0, i, (float)(a + in(c, 1)[i]), 0.0); break;
+        case KST_OP_soft_cap: { /* product, quotient, tanh within an ulp, product */
+            const double cap = c->cmd.args.soft_cap.cap, x = c->cmd.args.soft_cap.scale * a,
+                         y = cap > 0.0 ? cap * tanh(x / cap) : x;
+            compare(c, 0, i, y, (cap > 0.0 ? 5.01 : 1) * u * fabs(y));
+            break;
+        }
         case KST_OP_copy: compare(c, 0, i, a, 0.0); break;
         }
     }
@@ -179,7 +142,10 @@ static void check_embed(const test_case *c) {
     const int64_t width = c->cmd.args.embed.dim;
     const int32_t *ids = c->cmd.in[0];
     for (int64_t i = 0; i < kst_row_count(&c->cmd, &c->step) * width; i++)
-        compare(c, 0, i, element(c->cmd.in[1], c->dtype, ids[i / width] * width + i % width), 0.0);
+        compare(c, 0, i,
+                (float)element(c->cmd.in[1], c->dtype, ids[i / width] * width + i % width) *
+                    c->cmd.args.embed.scale,
+                0.0);
 }
 
 static void check_gather_rows(const test_case *c) {

@@ -9,8 +9,8 @@ import pytest
 from checkpoints import tiny_llama_tensors, write_checkpoint
 
 from kestrel.checkpoint import Checkpoint
-from kestrel.models import family_for
-from kestrel.models.weights import DecoderWeights, bind
+from kestrel.models import understand
+from kestrel.models.weights import DecoderWeights
 
 __all__ = ["LAYER_FILES", "bind_all", "write"]
 
@@ -31,5 +31,5 @@ def write(tmp_path: Path) -> Callable[..., Checkpoint]:
 
 def bind_all(checkpoint: Checkpoint) -> tuple[DecoderWeights, list[str]]:
     """The weights of a checkpoint by use, and the notes."""
-    family = family_for(checkpoint.config)
-    return bind(checkpoint, family.parse(checkpoint.config), family)
+    _, weights, notes = understand(checkpoint)
+    return weights, notes

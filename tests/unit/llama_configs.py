@@ -1,4 +1,4 @@
-"""config.json files of public Llama-family models, as their folders hold them."""
+"""config.json files in the shape of public models of model_type llama."""
 
 from __future__ import annotations
 
@@ -117,6 +117,22 @@ PUBLIC_CONFIGS: dict[str, dict[str, object]] = {
         rms_norm_eps=1e-05, rope_scaling={"factor": 4.0, "type": "linear"},
         tie_word_embeddings=False, torch_dtype="float16", transformers_version="4.31.0",
         use_cache=True, vocab_size=32000,
+    ),
+    "deepseek-llm-7b": _config(
+        _name_or_path="deepseek-ai/deepseek-llm-7b-base", bos_token_id=100000,
+        eos_token_id=100001, hidden_act="silu", hidden_size=4096, initializer_range=0.02,
+        intermediate_size=11008, max_position_embeddings=4096, num_attention_heads=32,
+        num_hidden_layers=30, num_key_value_heads=32, pretraining_tp=1, rms_norm_eps=1e-06,
+        rope_scaling=None, rope_theta=10000.0, tie_word_embeddings=False, torch_dtype="bfloat16",
+        transformers_version="4.33.1", use_cache=True, vocab_size=102400,
+    ),
+    "granite-3b-code": _config(
+        attention_bias=True, attention_dropout=0.1, bos_token_id=0, eos_token_id=0,
+        hidden_act="silu", hidden_size=2560, initializer_range=0.02, intermediate_size=10240,
+        max_position_embeddings=2048, mlp_bias=True, num_attention_heads=32,
+        num_hidden_layers=32, num_key_value_heads=32, pad_token_id=0, pretraining_tp=1,
+        rms_norm_eps=1e-05, rope_scaling=None, rope_theta=10000, tie_word_embeddings=True,
+        torch_dtype="bfloat16", transformers_version="4.38.2", use_cache=True, vocab_size=49152,
     ),
     "explicit head_dim": _config(
         hidden_size=5120, num_attention_heads=32, num_key_value_heads=8, head_dim=128,

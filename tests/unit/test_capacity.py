@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 
 import pytest
@@ -11,8 +12,10 @@ from kestrel.cache import paged_cache
 from kestrel.cache.paged_cache import bytes_per_token, kv_dtype, memory_bytes, plan_capacity
 from kestrel.dtypes import Dtype
 from kestrel.errors import CapacityError, ConfigError
-from kestrel.models.config import Limits
 from kestrel.models import family_for
+from kestrel.models.config import LayerKind
+from kestrel.models.limits import Limits
+from kestrel.models.rope_config import RopeConfig
 
 
 def config(**changes):
@@ -89,6 +92,53 @@ def test_a_shorter_context(machine):
         plan_capacity(config(), Limits(max_context=129), Dtype.F32)
     assert refusal.value.key == "max_context"
     assert "129" in str(refusal.value) and "max_position_embeddings = 128" in str(refusal.value)
+
+
+def windowed(window: int, context: int):
+    plain = config(max_position_embeddings=context)
+    return dataclasses.replace(plain, layers=(LayerKind(window, plain.rope),) * 2)
+
+
+def test_of_a_context_behind_a_window_the_window_is_held(machine):
+    machine(2**40)
+    capacity = plan_capacity(windowed(4096, 2**20), Limits(max_seqs=4), Dtype.F32)
+    assert (capacity.num_blocks, capacity.max_context) == (131_072 // 16 + 4, 2**20)
+    # 12,500 blocks for the 199,999 positions that a token sees before it; a step of 512 and, at
+    # its two ends, 15 more: 33.9 blocks; one for each sequence.
+    capacity = plan_capacity(windowed(200_000, 2**20), Limits(max_seqs=4), Dtype.F32)
+    assert (capacity.num_blocks, capacity.max_context) == (12_500 + 34 + 4, 2**20)
+    # A context that is shorter than its window.
+    capacity = plan_capacity(windowed(4096, 128), Limits(), Dtype.F32)
+    assert (capacity.num_blocks, capacity.max_context) == (144, 128)
+
+
+@pytest.mark.parametrize("blocks, context", [(1, 16), (256, 4096), (257, 2**20)])
+def test_a_window_and_a_block_are_enough_for_any_context(machine, blocks, context):
+    for limits in (Limits(cache_bytes=4096 * blocks), Limits()):
+        machine(2 * 4096 * blocks)
+        capacity = plan_capacity(windowed(4096, 2**20), limits, Dtype.F32)
+        assert (capacity.num_blocks, capacity.max_context) == (blocks, context)
+        assert bool(capacity.notes) == (context < 2**20)
+
+
+def test_a_window_in_some_layers_frees_nothing(machine):
+    machine(2**40)
+    plain = config(max_position_embeddings=2**20)
+    layers = (LayerKind(16, plain.rope), LayerKind(None, plain.rope))
+    capacity = plan_capacity(
+        dataclasses.replace(plain, layers=layers), Limits(max_seqs=1), Dtype.F32
+    )
+    assert capacity.num_blocks == 2**20 // 16 + 1
+
+
+def test_a_context_that_its_rope_stretches(machine, monkeypatch):
+    machine(2**40)
+    monkeypatch.setattr(RopeConfig, "stretched", lambda self, trained: 4 * trained)
+    assert plan_capacity(config(), Limits(), Dtype.F32).max_context == 512
+    with pytest.raises(ConfigError) as refusal:
+        plan_capacity(config(), Limits(max_context=513), Dtype.F32)
+    for part in ("513 is above 512", "max_position_embeddings = 128", "RoPE"):
+        assert part in str(refusal.value)
 
 
 def test_dtype_names():

@@ -30,7 +30,6 @@ def parse(**changes):
         ({"rope_interleaved": True}, ["rope_interleaved"]),
         ({"is_llama_config": 1}, ["is_llama_config", "1"]),
         ({"layer_types": ["sliding_attention", "full_attention"]}, ["layer_types", "sliding"]),
-        ({"layer_types": "full_attention"}, ["layer_types"]),
         ({"auto_map": {"AutoModelForCausalLM": "modeling_x.X"}}, ["auto_map", "modeling_x.X"]),
         ({"auto_map": "x"}, ["auto_map"]),
         # S13
@@ -117,9 +116,12 @@ def test_settings_that_say_what_is_so_anyway(changes):
     assert parse(**changes) == parse()
 
 
-def test_layer_types_must_be_one_per_layer():
-    with pytest.raises(ConfigError, match=r"layer_types: expected 2 entries .*found 3"):
-        parse(layer_types=["full_attention"] * 3)
+@pytest.mark.parametrize(
+    "kinds, found", [(["full_attention"] * 3, "3"), ([], "0"), ("full_attention", "'full_att")]
+)
+def test_layer_types_must_be_one_per_layer(kinds, found):
+    with pytest.raises(ConfigError, match=rf"layer_types: expected 2 entries .*found {found}"):
+        parse(layer_types=kinds)
 
 
 def test_tables_do_not_overlap():

@@ -36,7 +36,7 @@ def products(count: int, rows: int = 4, size: int = 8, value: float = 1.0) -> Pr
     """``count`` products in a row: x = ones, W = value * identity, so y = value ** count."""
     weight = tensor(np.eye(size, dtype=np.float32) * np.float32(value))
     x, commands = activation(np.ones((rows, size), np.float32)), []
-    attributes = {"in_features": size, "weights": 1, "out_features": (size,)}
+    attributes = {"in_features": size, "weights": 1, "out_features": (size,), "scale": 1.0}
     for i in range(count):
         storage = Storage.OUTPUT if i == count - 1 else Storage.SCRATCH
         y = Value(f"stage.{i}", storage, Dtype.F32, (N, size))

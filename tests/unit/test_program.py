@@ -28,13 +28,13 @@ def weight(name, *shape):
 def record(trace=None) -> Program:
     """A small network with a residual: norm, two products that share x, swiglu, product."""
     r = Recorder(MAXIMA, 4, trace)
-    x = r.embed(r.inputs.token_ids, weight("E", 10, 6), "embed")
+    x = r.embed(r.inputs.token_ids, weight("E", 10, 6), 1.0, "embed")
     with r.stage("layer"):
-        h = r.rms_norm(x, weight("n", 6), 1e-5, "norm")
+        h = r.rms_norm(x, weight("n", 6), 1e-5, 0.0, "norm")
         gate, up = r.linears(
             h, [Linear(weight("g", 20, 6), None), Linear(weight("u", 20, 6), None)], ["gate", "up"]
         )
-        h = r.swiglu(gate, up, "act")
+        h = r.swiglu(gate, up, "silu", "act")
         x = r.linear(h, Linear(weight("d", 6, 20), None), "down", residual=x, residual_name="sum")
     x = r.gather_rows(x, r.inputs.logit_rows, "rows")
     return r.outputs(r.linear(x, Linear(weight("h", 10, 6), None), "lm_head"))
@@ -79,9 +79,9 @@ def test_every_hazard_has_a_barrier_and_the_chain_has_no_other():
 
 def test_commands_without_a_hazard_need_no_barrier():
     r = Recorder(MAXIMA, 4)
-    a = r.embed(r.inputs.token_ids, weight("A", 10, 6), "a")
-    b = r.embed(r.inputs.token_ids, weight("B", 10, 6), "b")
-    program = r.outputs(r.gather_rows(r.add(a, b, "sum"), r.inputs.logit_rows, "rows"))
+    a = r.embed(r.inputs.token_ids, weight("A", 10, 6), 1.0, "a")
+    b = r.embed(r.inputs.token_ids, weight("B", 10, 6), 1.0, "b")
+    program = r.outputs(r.gather_rows(r.add(a, b, 1.0, "sum"), r.inputs.logit_rows, "rows"))
     # a | b side by side; the sum waits for both; gather, then argmax wait for what is before them.
     assert plan(program).barriers == (False, False, True, True, True)
 
@@ -107,7 +107,7 @@ def test_patterns_choose_stages():
 def test_a_tied_head_is_one_weight():
     r = Recorder(MAXIMA, 4)
     table = weight("E", 10, 6)
-    x = r.gather_rows(r.embed(r.inputs.token_ids, table, "e"), r.inputs.logit_rows, "rows")
+    x = r.gather_rows(r.embed(r.inputs.token_ids, table, 1.0, "e"), r.inputs.logit_rows, "rows")
     program = r.outputs(r.linear(x, Linear(table, None), "lm_head"))
     assert sum(value.storage is Storage.WEIGHT for value in program.values()) == 1
     assert program.weight_bytes() == 10 * 6 * 4
@@ -120,7 +120,7 @@ def test_an_embedding_that_is_only_looked_up_is_not_read_whole():
 
 def test_shapes_that_do_not_fit_are_refused_with_the_stage():
     r = Recorder(MAXIMA, 4)
-    x = r.embed(r.inputs.token_ids, weight("E", 10, 6), "embed")
+    x = r.embed(r.inputs.token_ids, weight("E", 10, 6), 1.0, "embed")
     with pytest.raises(ShapeError, match=r"layer\.q: expected in_features \(6,\), found \(7,\)"):
         with r.stage("layer"):
             r.linear(x, Linear(weight("w", 4, 7), None), "q")

@@ -22,8 +22,20 @@ from kestrel.program.program import Command
 F32 = np.float32
 
 
+#: Attributes of the plain operations: what no family asks for.
+PLAIN = {
+    "embed": {"scale": 1.0},
+    "rms_norm": {"offset": 0.0},
+    "linear": {"scale": 1.0},
+    "attention": {"window": 0, "soft_cap": 0.0},
+    "swiglu": {"activation": "silu"},
+    "add": {"scale": 1.0},
+}
+
+
 def run(operation: str, *inputs, step=None, **attributes):
     """One operation on arrays, without a program around it."""
+    attributes = {**PLAIN.get(operation, {}), **attributes}
     command = Command(operation, "stage", (), (), attributes)
     return OPERATIONS[operation](command, step, *inputs)
 
@@ -41,7 +53,9 @@ def test_embed():
 
 def test_rotary_embedding_rounds_the_angle_once():
     inverse = np.array([1.0, 0.1], F32)
-    cos, sin = run("rotary_embedding", np.array([0, 1, 131071], np.int32), inverse, scale=2.0)
+    positions, lengths = np.array([0, 1, 131071], np.int32), np.zeros(3, np.int32)
+    one_row = {"rows": 1, "first_length": 0, "scale": 2.0}
+    cos, sin = run("rotary_embedding", positions, lengths, inverse[None], **one_row)
     for row, position in enumerate((0, 1, 131071)):
         for column, frequency in enumerate(inverse):
             exact = Fraction(position) * Fraction(float(frequency))
@@ -52,6 +66,22 @@ def test_rotary_embedding_rounds_the_angle_once():
             assert sin[row, column] == F32(math.sin(angle)) * 2
     assert cos.dtype == sin.dtype == F32
     assert cos[0].tolist() == [2, 2] and sin[0].tolist() == [0, 0]
+
+
+def test_rotary_embedding_takes_the_row_of_the_length():
+    table = np.array([[0.0], [math.pi / 2], [math.pi]], F32)
+    lengths = np.array([3, 10, 11, 12, 99], np.int32)  # rows 0, 0, 1, 2, 2
+    cos, _ = run("rotary_embedding", np.ones(5, np.int32), lengths, table,
+                 rows=3, first_length=10, scale=1.0)  # fmt: skip
+    assert cos[:, 0] == pytest.approx([1, 1, 0, -1, -1], abs=1e-7)
+
+
+def test_rms_norm_of_heads_with_an_offset():
+    x = np.array([[3, 4, 0, 2]], F32)
+    y = run("rms_norm", x, np.array([1, 0], F32), eps=0.5, offset=1.0)
+    # mean(9, 16) + 0.5 = 13 and mean(0, 4) + 0.5 = 2.5; weights 2 and 1.
+    expected = [6 / math.sqrt(13), 4 / math.sqrt(13), 0, 2 / math.sqrt(2.5)]
+    assert y[0] == pytest.approx(expected, rel=1e-15)
 
 
 def test_rms_norm():
@@ -85,6 +115,13 @@ def test_linear_with_three_weights_and_biases():
     ]
 
 
+def test_linear_with_residual_and_scale():
+    x, residual, weight = np.array([[3]], F32), np.array([[100]], F32), np.array([[5]], F32)
+    bias = np.array([1], F32)
+    (y,) = run("linear", x, weight, None, None, bias, None, None, residual, scale=0.5)
+    assert y.tolist() == [[108]]
+
+
 def test_linear_with_residual():
     x, residual = np.array([[1, 2]], F32), np.array([[100, 200]], F32)
     weight, bias = np.array([[1, 1], [1, -1]], F32), np.array([5, 6], F32)
@@ -97,7 +134,7 @@ def test_rope_is_a_complex_rotation_of_halves():
     q, k = rng.standard_normal((3, 2 * 6)).astype(F32), rng.standard_normal((3, 6)).astype(F32)
     angles = rng.uniform(0, 7, (3, 3))
     cos, sin = np.cos(angles).astype(F32), np.sin(angles).astype(F32)
-    outputs = run("rope", q, k, cos, sin, head_dim=6)
+    outputs = run("rope", q, k, cos, sin, head_dim=6, rotary_dim=6)
     for x, y in zip((q, k), outputs):
         assert x.shape == y.shape
         for n in range(3):
@@ -112,8 +149,10 @@ def test_rope_is_a_complex_rotation_of_halves():
 def test_rope_by_a_quarter_turn():
     q = np.array([[1, 2, 3, 4]], F32)
     zero, one = np.zeros((1, 2), F32), np.ones((1, 2), F32)
-    turned, _ = run("rope", q, q, zero, one, head_dim=4)
+    turned, _ = run("rope", q, q, zero, one, head_dim=4, rotary_dim=4)
     assert turned.tolist() == [[-3, -4, 1, 2]]
+    turned, _ = run("rope", q, q, zero[:, :1], one[:, :1], head_dim=4, rotary_dim=2)
+    assert turned.tolist() == [[-2, 1, 3, 4]]
 
 
 @pytest.mark.parametrize("dtype, kind", [(Dtype.F32, F32), (Dtype.F16, np.float16)])
@@ -193,6 +232,48 @@ def test_attention_with_scores_that_overflow_exp():
     assert out.tolist() == [[7.0]], "exp(-100) does not show beside 1"
 
 
+def test_attention_sees_its_window_alone():
+    cache = HostBuffer(2 * 1 * 1 * 16 * 4)
+    attributes = {"kv_heads": 1, "head_dim": 1, "cache_dtype": Dtype.F32}
+    run("kv_write", np.zeros((4, 1), F32), np.array([[math.nan], [1], [2], [6]], F32),
+        np.arange(4, dtype=np.int32), cache, **attributes)  # fmt: skip
+    inputs = SimpleNamespace(
+        seq_start=np.array([0, 2]), context_len=np.array([4]), block_table=np.array([[0]]),
+        positions=np.array([2, 3]),
+    )  # fmt: skip
+    step = SimpleNamespace(n_seqs=1, inputs=inputs)
+    q = np.ones((2, 1), F32)
+    out = run("attention", q, cache, step=step, heads=1, scale=1.0, window=2, **attributes)
+    assert out.tolist() == [[1.5], [4.0]], "equal weights over the last two values"
+
+
+def test_capped_scores():
+    """Scores 3 and -3 capped at 1: weights e^tanh(3) and e^-tanh(3)."""
+    cache = HostBuffer(2 * 1 * 1 * 16 * 4)
+    attributes = {"kv_heads": 1, "head_dim": 1, "cache_dtype": Dtype.F32}
+    run("kv_write", np.array([[3], [-3]], F32), np.array([[1], [0]], F32),
+        np.array([0, 1], np.int32), cache, **attributes)  # fmt: skip
+    inputs = SimpleNamespace(
+        seq_start=np.array([0, 1]), context_len=np.array([2]), block_table=np.array([[0]]),
+        positions=np.array([1]),
+    )  # fmt: skip
+    step = SimpleNamespace(n_seqs=1, inputs=inputs)
+    q = np.ones((1, 1), F32)
+    out = run("attention", q, cache, step=step, heads=1, scale=1.0, soft_cap=1.0, **attributes)
+    assert out[0, 0] == pytest.approx(1 / (1 + math.exp(-2 * math.tanh(3))), rel=1e-14)
+
+
+def test_geglu_and_soft_cap():
+    gate, up = np.array([[0, 1, -1, 40, -40]], F32), np.array([[3, 2, 2, 2, 2]], F32)
+    y = run("swiglu", gate, up, activation="gelu_tanh")
+    # gelu(1) by its tanh form, 0.841192 (Hendrycks and Gimpel); gelu(-1) = gelu(1) - 1.
+    assert y[0] == pytest.approx([0, 2 * 0.8411920, -2 * 0.1588080, 80, 0], abs=1e-6)
+    x = np.array([[0, 30, -1e9]], F32)
+    capped = run("soft_cap", x, scale=1.0, cap=30.0)
+    assert capped[0] == pytest.approx([0, 30 * math.tanh(1), -30], rel=1e-15)
+    assert run("soft_cap", x, scale=0.5, cap=0.0).tolist() == [[0, 15, -5e8]]
+
+
 def test_swiglu():
     gate, up = np.array([[0, 1, -1, 1000, -1000]], F32), np.array([[3, 2, 2, 2, 2]], F32)
     with np.errstate(all="raise", under="ignore"):
@@ -205,6 +286,7 @@ def test_swiglu():
 def test_add_gather_and_copy():
     a, b = np.array([[1, 2]], F32), np.array([[10, 20]], F32)
     assert run("add", a, b).tolist() == [[11, 22]]
+    assert run("add", a, b, scale=0.5).tolist() == [[6, 12]]
     rows = np.array([2, 0], np.int32)
     assert run("gather_rows", np.array([[1], [2], [3]], F32), rows).tolist() == [[3], [1]]
     assert run("copy", a) is a

@@ -17,9 +17,12 @@ from kestrel.engine.scheduler import Scheduler
 from kestrel.errors import CapacityError, RequestError
 
 
-def alone(request: Request, vocab_size: int, max_context: int, capacity: int):
+def alone(request: Request, vocab_size: int, max_context: int, capacity, bounds, window):
     """What a request must generate, worked out without cache, batch or scheduler."""
-    tokens, value = list(request.ids), key_values(request.ids)[-1]
+    first, last = bounds or (0, 0)
+    prompt_length = min(max(len(request.ids), first), last)
+    tokens = list(request.ids)
+    value = key_values(tokens, [prompt_length] * len(tokens), window)[-1]
     while True:
         tokens.append(next_token(value, vocab_size))
         if tokens[-1] in request.stop_ids:
@@ -28,7 +31,10 @@ def alone(request: Request, vocab_size: int, max_context: int, capacity: int):
             return tokens, "length"
         if len(tokens) in (max_context, capacity + 1):
             return tokens, "length"
-        value = key_value(value, tokens[-1], len(tokens) - 1)
+        if window == 1:
+            value = 0
+        length = min(max(len(tokens), first), last)
+        value = key_value(value, tokens[-1], len(tokens) - 1, length)
 
 
 class Workload:
@@ -37,13 +43,20 @@ class Workload:
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)
         self.vocab_size = rng.choice([2, 5, 200])
-        self.pool = BlockPool(rng.randint(2, 14), rng.choice([2, 4, 8]))
-        self.capacity = self.pool.num_blocks * self.pool.block_size
+        self.bounds = rng.choice([None, (4, 40), (16, 17)])  # of the lengths that count
+        self.window = rng.choice([None, None, None, 1, 7, 20, 20, 20])
+        blocks, size = rng.randint(2, 14), rng.choice([2, 4, 8])
+        self.pool = BlockPool(blocks, size, window=self.window, rope_length_range=self.bounds)
+        self.capacity = blocks * size
+        # A token sees window - 1 positions before it, and needs a block for its own.
+        self.is_endless = bool(self.window) and max(-(-(self.window - 1) // size), 1) < blocks
+        if self.is_endless:
+            self.capacity = 10**6
         max_seqs = rng.randint(1, 5)
         limits = {
             "max_tokens": rng.randint(max_seqs, 24),
             "max_seqs": max_seqs,
-            "max_context": rng.randint(4, self.capacity + 8),
+            "max_context": rng.randint(4, min(self.capacity + 8, 120)),
             "vocab_size": self.vocab_size,
         }
         self.max_context = limits["max_context"]
@@ -53,7 +66,7 @@ class Workload:
         self.finished: dict[int, str] = {}
         self.cancelled: set[int] = set()
         self.started: list[int] = []
-        self.aborts = 0
+        self.aborts = self.freed = self.shrunk = 0
         self.stems = [rng.choices(range(self.vocab_size), k=30) for _ in range(2)]
 
     def add(self) -> None:
@@ -71,7 +84,7 @@ class Workload:
         except RequestError:
             assert not 0 < len(ids) < self.max_context
         except CapacityError:
-            assert -(-(len(ids) + 1) // size) > self.pool.num_blocks
+            assert -(-(len(ids) + 1) // size) > self.pool.num_blocks and not self.is_endless
 
     def cancel(self) -> None:
         alive = [i for i in self.requests if i not in self.finished and i not in self.cancelled]
@@ -92,7 +105,10 @@ class Workload:
         order = [r.id for r in s.running] + [r.id for r in s.waiting]
         assert order == sorted(order), "not first in, first out"
         self.started += [r.id for r in s.running if r.id not in self.started]
-        self.pool.check(r.sequence.blocks for r in s.running)
+        self.pool.check(r.sequence.held for r in s.running)
+        self.freed += any(r.sequence.freed for r in s.running)
+        if plan.chunks and plan.chunks[-1].wants_logits == "none":
+            self.shrunk += sum(c.length for c in plan.chunks) < s.max_tokens
         rows = plan.rows()
         sampled = iter(self.device.run(rows))
         if self.rng.random() < 0.05:
@@ -118,7 +134,14 @@ class Workload:
         self.pool.check([])
         assert self.pool.available == self.pool.num_blocks
         for request_id, request in self.requests.items():
-            tokens, reason = alone(request, self.vocab_size, self.max_context, self.capacity)
+            tokens, reason = alone(
+                request,
+                self.vocab_size,
+                self.max_context,
+                self.capacity,
+                self.bounds,
+                self.window,
+            )
             if request_id in self.cancelled:
                 assert request.sequence.tokens == tokens[: len(request.sequence.tokens)]
             else:
@@ -128,19 +151,23 @@ class Workload:
 
 @pytest.mark.parametrize(
     "seeds",
-    [range(500), pytest.param(range(500, 2000), marks=pytest.mark.slow)],
+    [range(700), pytest.param(range(700, 2000), marks=pytest.mark.slow)],
     ids=["some", "many"],
 )
 def test_random_workloads(seeds):
     kinds = ["preempted", "prefix reused", "filled the cache", "chunked", "retried"]
+    kinds += ["freed", "chunk cut to the cache", "preempted with a window"]
     seen = dict.fromkeys(kinds, 0)
     for seed in seeds:
         workload = Workload(seed)
         workload.run()
         for request in workload.requests.values():
-            seen["preempted"] += request.preemptions
+            kind = "preempted with a window" if workload.is_endless else "preempted"
+            seen[kind] += request.preemptions
             seen["prefix reused"] += request.cached_tokens > 0
             seen["filled the cache"] += len(request.sequence.tokens) > workload.capacity
             seen["chunked"] += len(request.ids) > workload.scheduler.max_tokens
         seen["retried"] += workload.aborts
-    assert min(seen.values()) > 100, f"the workloads are too tame: {seen}"
+        seen["freed"] += workload.freed
+        seen["chunk cut to the cache"] += workload.shrunk
+    assert min(seen.values()) > 50, f"the workloads are too tame: {seen}"

@@ -17,6 +17,7 @@ LIMITS = StepLimits(vocab_size=100, max_context=40, num_slots=8 * 16)
 SHAPES = {
     "token_ids": N,
     "positions": N,
+    "rope_lengths": N,
     "slots": N,
     "seq_start": S + 1,
     "context_len": S,
@@ -33,9 +34,9 @@ def inputs(request):
     return SimpleNamespace(**arrays)
 
 
-def sequence(tokens, blocks, computed=0) -> Sequence:
+def sequence(tokens, blocks, computed=0, **options) -> Sequence:
     """A sequence whose blocks are these, by taking all others out of the pool first."""
-    pool = BlockPool(8, 16)
+    pool = BlockPool(8, 16, **options)
     pool.release([block for block in reversed(pool.allocate(8)) if block not in blocks])
     result = Sequence(pool, tokens)
     result.blocks.extend(blocks)
@@ -44,7 +45,7 @@ def sequence(tokens, blocks, computed=0) -> Sequence:
 
 
 def in_use(inputs, shape: StepShape) -> dict[str, list]:
-    lengths = [shape.n_tokens] * 3 + [shape.n_seqs + 1, shape.n_seqs, shape.n_seqs]
+    lengths = [shape.n_tokens] * 4 + [shape.n_seqs + 1, shape.n_seqs, shape.n_seqs]
     lengths.append(shape.n_logit_rows)
     return {
         name: np.asarray(getattr(inputs, name))[:length].tolist()
@@ -62,6 +63,7 @@ def test_a_prompt_a_chunk_and_a_decode_step(inputs):
     assert in_use(inputs, shape) == {
         "token_ids": [11, 12, 13, *range(64, 84), 32],
         "positions": [0, 1, 2, *range(14, 34), 32],
+        "rope_lengths": [-1] * 24,  # as they were: no frequency follows the length
         # block 5; then block 7 offsets 14, 15, block 0 all of it, block 3 offsets 0, 1; block 4.
         "slots": [80, 81, 82, 126, 127, *range(16), 48, 49, 64],
         "seq_start": [0, 3, 23, 24],
@@ -80,6 +82,19 @@ def test_all_rows_of_a_chunk_and_blocks_reserved_ahead(inputs):
     assert used["logit_rows"] == [1, 2, 3, 4]
     assert used["slots"] == [32, 97, 98, 99, 100]
     assert used["block_table"] == [[2, -1, -1], [6, -1, -1]]
+
+
+def test_lengths_that_tokens_are_rotated_by(inputs):
+    bounds = {"rope_length_range": (8, 30)}
+    prompt = sequence([11, 12, 13], [5], **bounds)  # shorter than the first length that counts
+    chunk = sequence(range(50, 75), [7, 0], computed=14, **bounds)
+    decode = sequence(range(28), [2, 6], computed=27, **bounds)
+    decode.truncate(27)
+    decode.append(9)  # at position 27: the sequence is 28 long
+    rows = [(prompt, 0, 3, "last"), (chunk, 14, 11, "last"), (decode, 27, 1, "last")]
+    assert fill(inputs, rows, LIMITS) == (15, 3, 3)
+    assert np.asarray(inputs.rope_lengths).tolist() == [8] * 3 + [25] * 11 + [28] + [-1] * 9
+    assert np.asarray(inputs.positions)[:15].tolist() == [0, 1, 2, *range(14, 25), 27]
 
 
 def test_no_rows(inputs):

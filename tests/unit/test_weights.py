@@ -20,7 +20,7 @@ def test_every_tensor_finds_its_place(write, dtype, shards):
     weights, notes = bind_all(checkpoint)
     assert notes == []
     assert weights.embed_tokens is checkpoint.tensors["model.embed_tokens.weight"]
-    assert weights.norm is checkpoint.tensors["model.norm.weight"]
+    assert weights.norm.weight is checkpoint.tensors["model.norm.weight"]
     assert weights.lm_head.weight is checkpoint.tensors["lm_head.weight"]
     assert weights.lm_head.bias is None
     for i, layer in enumerate(weights.layers):
@@ -38,8 +38,9 @@ def test_every_tensor_finds_its_place(write, dtype, shards):
             assert linear.weight is checkpoint.tensors[f"{name}.weight"]
             assert linear.bias is checkpoint.tensors[f"{name}.bias"]
         prefix = f"model.layers.{i}"
-        assert layer.input_norm is checkpoint.tensors[f"{prefix}.input_layernorm.weight"]
-        assert layer.post_norm is checkpoint.tensors[f"{prefix}.post_attention_layernorm.weight"]
+        assert layer.input_norm.weight is checkpoint.tensors[f"{prefix}.input_layernorm.weight"]
+        mlp_norm = checkpoint.tensors[f"{prefix}.post_attention_layernorm.weight"]
+        assert layer.mlp_norm.weight is mlp_norm
     used = list(weights.tensors())
     assert sorted(view.name for view in used) == sorted(checkpoint.tensors)
     assert {view.dtype for view in used} == {Dtype(dtype)}

@@ -1,11 +1,14 @@
 """Names of tensors: every wanted one found, every found one used, few rules for prefixes."""
 
+import json
+
 import numpy as np
 import pytest
-from checkpoints import tiny_llama_config, tiny_llama_tensors
+from checkpoints import INDEX_NAME, tiny_llama_config, tiny_llama_tensors
 from unit.binding import LAYER_FILES, bind_all, write  # noqa: F401  write is a fixture
 
-from kestrel.errors import MissingTensorError, UnexpectedTensorError
+from kestrel.checkpoint import Checkpoint
+from kestrel.errors import CheckpointError, MissingTensorError, UnexpectedTensorError
 
 
 def renamed(tensors, rename):
@@ -138,6 +141,34 @@ def test_rotary_buffers_of_old_checkpoints_are_skipped_with_a_note(write):
     odd = {"model.layers.0.mlp.rotary_emb.inv_freq": np.ones(4, np.float32)}
     with pytest.raises(UnexpectedTensorError, match="rotary_emb.inv_freq"):
         bind_all(write(config, {**tiny_llama_tensors(config, 3), **odd}))
+
+
+@pytest.mark.parametrize(
+    "name, is_needless",
+    [
+        ("model.layers.1.self_attn.rotary_emb.inv_freq", True),
+        ("model.layers.1.self_attn.rotary_emb.cos_cached", False),
+        ("model.layers.1.mlp.up_proj.weight", False),
+    ],
+)
+def test_an_index_may_leave_out_what_is_skipped_and_nothing_else(write, name, is_needless):
+    config = tiny_llama_config()
+    tensors = {name: np.ones(4, np.float32), **tiny_llama_tensors(config, 3)}
+    checkpoint = write(config, tensors, shards=2)
+    index = checkpoint.folder / INDEX_NAME
+    content = json.loads(index.read_text())
+    shard = content["weight_map"].pop(name)
+    index.write_text(json.dumps(content))
+    if is_needless:
+        weights, notes = bind_all(Checkpoint(checkpoint.folder))
+        assert len(list(weights.tensors())) == LAYER_FILES
+        assert any("rotary_emb.inv_freq (1)" in note for note in notes)
+        return
+    with pytest.raises(CheckpointError) as caught:
+        bind_all(Checkpoint(checkpoint.folder))
+    assert f"{shard} and {INDEX_NAME} disagree: the shard holds 1 tensor ('{name}')" in str(
+        caught.value
+    )
 
 
 def test_gptq_names_are_told_apart_from_a_cut_download(write):

@@ -1,14 +1,15 @@
 /* attention: order of the arithmetic, and the part of it that does not read the cache.
  *
- * A row (one query head of one token) sees positions 0 .. its own. Whatever the rows beside it:
- * per chunk of KST_ATTENTION_CHUNK positions
- *   score[j] = scale * (fma chain of q[d] k[j][d] over d), m = max score, p[j] = exp(score[j] - m),
+ * A row (one query head of one token) sees positions 0 .. its own, or the last `window` of them.
+ * Whatever the rows beside it: per chunk of KST_ATTENTION_CHUNK positions in which it sees any
+ *   score[j] = scale * (fma chain of q[d] k[j][d] over d), with a cap: cap * tanh(score / cap),
+ *   m = max score, p[j] = exp(score[j] - m),
  *   l = sum of p in 16 lanes over ascending blocks, then the tree,
  *   part[d] = fma chain of p[j] v[j][d] over j;
  * chunks are merged in ascending order: M = max(m, m'), a = exp(m - M), b = exp(m' - M),
  *   l = l a + l' b, acc = acc a + part b (products rounded, then added).
- * Result acc / l. What lies behind a row's own position is computed with in lanes that are thrown
- * away, or not at all. */
+ * Result acc / l. What a row does not see is computed with in lanes that are thrown away, or not at
+ * all; blocks that none of the rows that share a load sees are not read. */
 #ifndef KESTREL_ATTENTION_H
 #define KESTREL_ATTENTION_H
 
@@ -30,15 +31,24 @@ typedef struct {
 _Static_assert(sizeof(scratch_layout) <= KST_SCRATCH_BYTES,
                "attention: a tile does not fit the scratch");
 
-/* Scores of one row's n positions become weights; returns their maximum and sum. */
-static void soften(float *p, int64_t n, float *max, float *sum) {
+/* Positions [begin, end) that a row sees: of the sequence, or counted from a chunk's first. */
+typedef struct {
+    int64_t begin, end;
+} span;
+
+/* Scores of what one row sees are capped and become weights; returns their maximum and sum. */
+static void soften(float *p, span seen, float cap, float *max, float *sum) {
     const vf least = vf_set1(-INFINITY);
     vf largest = least, total = vf_zero();
-    for (int64_t i = 0; i < n; i += VF_LANES)
+    const int64_t begin = seen.begin / VF_LANES * VF_LANES, n = seen.end;
+    for (int64_t i = begin; cap > 0.0f && i < n; i += VF_LANES)
+        vf_store(p + i, vf_soft_cap(vf_load(p + i), vf_set1(cap)));
+    for (int64_t i = begin; i < seen.begin; i++) p[i] = -INFINITY; /* a weight of 0 */
+    for (int64_t i = begin; i < n; i += VF_LANES)
         largest = vf_max(vf_keep_n(vf_load(p + i), kst_lanes(n - i), least), largest);
     *max = vf_hmax(largest);
     const vf m = vf_set1(*max);
-    for (int64_t i = 0; i < n; i += VF_LANES) {
+    for (int64_t i = begin; i < n; i += VF_LANES) {
         vf weight = vf_keep_n(vf_exp(vf_sub(vf_load(p + i), m)), kst_lanes(n - i), vf_zero());
         vf_store(p + i, weight);
         total = vf_add(total, weight);

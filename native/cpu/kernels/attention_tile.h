@@ -47,9 +47,9 @@ score_tile(int rows, int blocks, const source *from, int64_t block, const float 
             vf_store(&p[r][at + b * KST_BLOCK_SIZE], vf_mul(scale, sum[r][b]));
 }
 
-static void score_rows(int rows, const source *from, int64_t block, int64_t blocks,
+/* Scores of a chunk's blocks [b, blocks); `block` is the chunk's first. */
+static void score_rows(int rows, const source *from, int64_t block, int64_t b, int64_t blocks,
                        const float *const *q, float (*p)[KST_ATTENTION_CHUNK]) {
-    int64_t b = 0;
     if (rows == 1)
         for (; b + 4 <= blocks; b += 4) score_tile(1, 4, from, block + b, q, p, b * KST_BLOCK_SIZE);
     if (rows == 2)
@@ -62,17 +62,17 @@ static void score_rows(int rows, const source *from, int64_t block, int64_t bloc
         }
 }
 
-/* part[r] += p[r][j] v[j] over positions j in [from_j, to_j) of the chunk, for one run of `width`
- * vectors of the head. */
+/* part[r] (+)= p[r][j] v[j] over positions j in [from_j, to_j) of the chunk, for one run of `width`
+ * vectors of the head; `first` starts the sums. */
 static inline __attribute__((always_inline)) void
 value_tile(int rows, int width, int lanes, const source *from, int64_t block, int64_t d,
-           int64_t from_j, int64_t to_j, const float (*p)[KST_ATTENTION_CHUNK],
+           int64_t from_j, int64_t to_j, int first, const float (*p)[KST_ATTENTION_CHUNK],
            float (*part)[MAX_DIM]) {
     const int64_t dim = from->args->head_dim;
     vf sum[4][4];
     for (int r = 0; r < rows; r++)
         for (int i = 0; i < width; i++)
-            sum[r][i] = from_j ? vf_load(&part[r][d + i * VF_LANES]) : vf_zero();
+            sum[r][i] = first ? vf_zero() : vf_load(&part[r][d + i * VF_LANES]);
     for (int64_t j = from_j; j < to_j;) {
         const int64_t stop = kst_min(to_j, (j / KST_BLOCK_SIZE + 1) * KST_BLOCK_SIZE);
         const char *v = values_of(from, block + j / KST_BLOCK_SIZE);
@@ -91,45 +91,69 @@ value_tile(int rows, int width, int lanes, const source *from, int64_t block, in
 }
 
 static void value_rows(int rows, const source *from, int64_t block, int64_t from_j, int64_t to_j,
-                       const float (*p)[KST_ATTENTION_CHUNK], float (*part)[MAX_DIM]) {
+                       int first, const float (*p)[KST_ATTENTION_CHUNK], float (*part)[MAX_DIM]) {
     const int64_t dim = from->args->head_dim;
     int64_t d = 0;
     if (from_j >= to_j) return;
     if (rows == 1)
         for (; d + 4 * VF_LANES <= dim; d += 4 * VF_LANES)
-            value_tile(1, 4, VF_LANES, from, block, d, from_j, to_j, p, part);
+            value_tile(1, 4, VF_LANES, from, block, d, from_j, to_j, first, p, part);
     for (; d + VF_LANES <= dim; d += VF_LANES) switch (rows) {
-        case 1: value_tile(1, 1, VF_LANES, from, block, d, from_j, to_j, p, part); break;
-        case 2: value_tile(2, 1, VF_LANES, from, block, d, from_j, to_j, p, part); break;
-        case 3: value_tile(3, 1, VF_LANES, from, block, d, from_j, to_j, p, part); break;
-        default: value_tile(4, 1, VF_LANES, from, block, d, from_j, to_j, p, part); break;
+        case 1: value_tile(1, 1, VF_LANES, from, block, d, from_j, to_j, first, p, part); break;
+        case 2: value_tile(2, 1, VF_LANES, from, block, d, from_j, to_j, first, p, part); break;
+        case 3: value_tile(3, 1, VF_LANES, from, block, d, from_j, to_j, first, p, part); break;
+        default: value_tile(4, 1, VF_LANES, from, block, d, from_j, to_j, first, p, part); break;
         }
     if (d < dim)
         for (int r = 0; r < rows; r++)
-            value_tile(1, 1, (int)(dim - d), from, block, d, from_j, to_j, p + r, part + r);
+            value_tile(1, 1, (int)(dim - d), from, block, d, from_j, to_j, first, p + r, part + r);
 }
 
-/* The n rows of a tile against one chunk; visible[r] positions of it are seen by row r. */
-static void chunk_rows(const source *from, int64_t block, int64_t n, const float *const *q,
-                       const int64_t *visible, scratch_layout *s, int64_t tile_row, int first) {
-    const int64_t dim = from->args->head_dim;
-    int64_t most = 0, least = KST_ATTENTION_CHUNK;
+/* The weighted values of n rows: each row's chain runs over what it sees, in ascending order. Only
+ * where all rows see a position do they share its load. */
+static void sum_values(const source *from, int64_t block, int64_t n, const span *seen,
+                       scratch_layout *s) {
+    int64_t begin = 0, end = KST_ATTENTION_CHUNK; /* seen by all */
+    int heads = 0;                                /* some rows see positions before them */
     for (int64_t r = 0; r < n; r++) {
-        most = visible[r] > most ? visible[r] : most;
-        least = visible[r] < least ? visible[r] : least;
+        heads |= r && seen[r].begin != seen[0].begin;
+        begin = seen[r].begin > begin ? seen[r].begin : begin;
+        end = kst_min(end, seen[r].end);
+    }
+    const int alone = begin >= end;
+    for (int64_t r = 0; r < n && heads && !alone; r++) {
+        memset(s->part[r], 0, sizeof s->part[r]);
+        value_rows(1, from, block, seen[r].begin, begin, 1, s->p + r, s->part + r);
+    }
+    value_rows((int)n, from, block, begin, end, !heads, s->p, s->part);
+    for (int64_t r = 0; r < n; r++)
+        value_rows(1, from, block, alone ? seen[r].begin : end, seen[r].end, alone, s->p + r,
+                   s->part + r);
+}
+
+/* The n rows of a tile against one chunk, of which row r sees seen[r]; first[r]: none before. */
+static void chunk_rows(const source *from, int64_t block, int64_t n, const float *const *q,
+                       const span *seen, const int *first, scratch_layout *s, int64_t tile_row) {
+    const int64_t dim = from->args->head_dim;
+    int64_t least = KST_ATTENTION_CHUNK, most = 0;
+    for (int64_t r = 0; r < n; r++) {
+        if (seen[r].begin >= seen[r].end) continue;
+        least = kst_min(least, seen[r].begin);
+        most = seen[r].end > most ? seen[r].end : most;
     }
     if (most == 0) return;
-    score_rows((int)n, from, block, (most + KST_BLOCK_SIZE - 1) / KST_BLOCK_SIZE, q, s->p);
+    score_rows((int)n, from, block, least / KST_BLOCK_SIZE,
+               (most + KST_BLOCK_SIZE - 1) / KST_BLOCK_SIZE, q, s->p);
     float max[ROWS], sum[ROWS];
     for (int64_t r = 0; r < n; r++)
-        if (visible[r]) soften(s->p[r], visible[r], &max[r], &sum[r]);
-    value_rows((int)n, from, block, 0, least, s->p, s->part);
+        if (seen[r].begin < seen[r].end)
+            soften(s->p[r], seen[r], from->args->soft_cap, &max[r], &sum[r]);
+    sum_values(from, block, n, seen, s);
     for (int64_t r = 0; r < n; r++) {
-        if (!visible[r]) continue;
-        value_rows(1, from, block, least, visible[r], s->p + r, s->part + r);
+        if (seen[r].begin >= seen[r].end) continue;
         const int64_t row = tile_row + r;
         merge(s->acc[row], s->part[r], (dim + VF_LANES - 1) / VF_LANES * VF_LANES, &s->max[row],
-              &s->sum[row], max[r], sum[r], first);
+              &s->sum[row], max[r], sum[r], first[r]);
     }
 }
 
@@ -137,27 +161,35 @@ static void chunk_rows(const source *from, int64_t block, int64_t n, const float
 static void tile_rows(const source *from, const kst_cmd *cmd, const kst_step *step, int64_t token,
                       int64_t begin, int64_t end, scratch_layout *s) {
     const int64_t dim = from->args->head_dim, heads = from->args->heads,
-                  group = heads / from->args->kv_heads;
+                  group = heads / from->args->kv_heads, window = from->args->window;
     const float *q[TILE];
-    int64_t visible[TILE], at[TILE], most = 0;
+    span visible[TILE];
+    int64_t at[TILE], least = INT64_MAX, most = 0;
     for (int64_t r = begin; r < end; r++) {
-        const int64_t n = token + r / group;
-        at[r - begin] = (n * heads + from->kv_head * group + r % group) * dim;
-        q[r - begin] = (const float *)cmd->in[0] + at[r - begin];
-        visible[r - begin] = (int64_t)step->positions[n] + 1;
+        const int64_t n = token + r / group, i = r - begin, stop = (int64_t)step->positions[n] + 1;
+        at[i] = (n * heads + from->kv_head * group + r % group) * dim;
+        q[i] = (const float *)cmd->in[0] + at[i];
+        visible[i].begin = window > 0 && stop > window ? stop - window : 0;
+        visible[i].end = stop;
         KST_REQUIRE(step->positions[n] >= 0);
         KST_REQUIRE(step->positions[n] < (int64_t)step->max_blocks * KST_BLOCK_SIZE);
-        most = visible[r - begin] > most ? visible[r - begin] : most;
+        least = kst_min(least, visible[i].begin);
+        most = stop > most ? stop : most;
     }
-    for (int64_t chunk = 0; chunk < most; chunk += KST_ATTENTION_CHUNK)
+    for (int64_t chunk = least / KST_ATTENTION_CHUNK * KST_ATTENTION_CHUNK; chunk < most;
+         chunk += KST_ATTENTION_CHUNK)
         for (int64_t r = 0; r < end - begin; r += ROWS) {
             const int64_t n = kst_min(ROWS, end - begin - r);
-            int64_t seen[ROWS];
+            span seen[ROWS];
+            int first[ROWS];
             for (int64_t i = 0; i < n; i++) {
-                const int64_t left = visible[r + i] - chunk;
-                seen[i] = left < 0 ? 0 : kst_min(left, KST_ATTENTION_CHUNK);
+                const span whole = visible[r + i];
+                first[i] = whole.begin >= chunk;
+                seen[i].begin = first[i] ? whole.begin - chunk : 0;
+                seen[i].end = kst_min(whole.end - chunk, KST_ATTENTION_CHUNK);
+                if (seen[i].begin >= seen[i].end) seen[i].begin = seen[i].end = 0;
             }
-            chunk_rows(from, chunk / KST_BLOCK_SIZE, n, q + r, seen, s, r, chunk == 0);
+            chunk_rows(from, chunk / KST_BLOCK_SIZE, n, q + r, seen, first, s, r);
         }
     for (int64_t r = 0; r < end - begin; r++) {
         const vf sum = vf_set1(s->sum[r]);

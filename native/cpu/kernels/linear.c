@@ -1,6 +1,6 @@
-/* y_i = x W_i^T (+ b_i) (+ residual). Each output is 16 chains of fma over k ascending, then the
- * tree, then the additions: the same for every number of rows, tile and share. Here: which panels
- * are whose. */
+/* y_i = (residual +) scale * (x W_i^T (+ b_i)). Each output is 16 chains of fma over k ascending,
+ * then the tree, then the additions: the same for every number of rows, tile and share. Here: which
+ * panels are whose. */
 #include "linear.h"
 
 void KST_FN(linear)(const kst_cmd *cmd, const kst_step *step, kst_share share) {
@@ -19,6 +19,7 @@ void KST_FN(linear)(const kst_cmd *cmd, const kst_step *step, kst_share share) {
             .bias = cmd->in[1 + KST_MAX_WEIGHTS + i],
             .residual = i == 0 ? cmd->in[1 + 2 * KST_MAX_WEIGHTS] : NULL,
             .y = cmd->out[i],
+            .scale = args->scale,
             .scratch = share.scratch,
             .rows = kst_row_count(cmd, step),
             .in = args->in_features,

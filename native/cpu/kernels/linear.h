@@ -15,11 +15,12 @@ typedef struct {
     const float *bias;     /* [out] or NULL */
     const float *residual; /* [rows, out] or NULL */
     float *y;              /* [rows, out] */
+    float scale;
     void *scratch;
     int64_t rows, in, out, begin, end;
 } kst_linear_job;
 
-/* sums[n] of one row are done: bias, then residual, each a float32 addition. */
+/* sums[n] of one row are done: bias, scale, then residual, each step rounded to float32. */
 static inline void kst_linear_finish(const kst_linear_job *job, int64_t row, int64_t out,
                                      const float *sums, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
@@ -29,6 +30,7 @@ static inline void kst_linear_finish(const kst_linear_job *job, int64_t row, int
             memcpy(&bias, (const char *)job->bias + (out + i) * 4, 4);
             sum += bias;
         }
+        sum *= job->scale;
         const int64_t at = row * job->out + out + i;
         job->y[at] = job->residual ? job->residual[at] + sum : sum;
     }

@@ -40,13 +40,16 @@ static void sin_cos(float angle, float *sine, float *cosine) {
 }
 
 void KST_FN(rotary_embedding)(const kst_cmd *cmd, const kst_step *step, kst_share share) {
-    const int32_t *positions = cmd->in[0];
-    const float *inv_freq = cmd->in[1], scale = cmd->args.rotary_embedding.scale;
-    const int64_t half = cmd->args.rotary_embedding.half, total = kst_row_count(cmd, step) * half;
+    const kst_rotary_embedding_args *args = &cmd->args.rotary_embedding;
+    const int32_t *positions = cmd->in[0], *lengths = cmd->in[1];
+    const float *inv_freq = cmd->in[2], scale = args->scale;
+    const int64_t half = args->half, total = kst_row_count(cmd, step) * half;
     const int64_t end = kst_end(total, share);
     for (int64_t i = kst_begin(total, share); i < end; i++) {
+        const int64_t token = i / half, past = (int64_t)lengths[token] - args->first_length;
+        const int64_t row = past < 0 ? 0 : kst_min(past, args->rows - 1);
         float sine, cosine;
-        sin_cos((float)positions[i / half] * inv_freq[i % half], &sine, &cosine);
+        sin_cos((float)positions[token] * inv_freq[row * half + i % half], &sine, &cosine);
         ((float *)cmd->out[0])[i] = cosine * scale;
         ((float *)cmd->out[1])[i] = sine * scale;
     }

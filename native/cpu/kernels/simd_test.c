@@ -37,6 +37,7 @@ int KST_FN(simd_test)(const char *name, const void *a, const void *b, const void
     else KST_IF("select_nan") vf_store(out, vf_select_nan(x, y));
     else KST_IF("keep_n") vf_store(out, vf_keep_n(x, n, y));
     else KST_IF("exp") vf_store(out, vf_exp(x));
+    else KST_IF("tanh") vf_store(out, vf_tanh(x));
     else KST_IF("hsum") vf_store_n(out, vf_set1(vf_hsum(x)), 1);
     else KST_IF("hmax") vf_store_n(out, vf_set1(vf_hmax(x)), 1);
     else KST_IF("hsum4") {

@@ -122,11 +122,4 @@ static inline void vf_hsum4(float out[4], vf a, vf b, vf c, vf d) {
     out[3] = vf_hsum(d);
 }
 
-#define VT_LANES 16
-typedef vf vt;
-static inline vt vt_load(const float *p) { return vf_load(p); }
-static inline void vt_store(float *p, vt v) { vf_store(p, v); }
-static inline vt vt_set1(float a) { return vf_set1(a); }
-static inline vt vt_fma(vt a, vt b, vt c) { return vf_fma(a, b, c); }
-
 #endif

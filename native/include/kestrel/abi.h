@@ -7,7 +7,7 @@
 
 #include "args.h"
 
-#define KST_ABI_VERSION 1
+#define KST_ABI_VERSION 2
 #define KST_MAX_INPUTS 8 /* x, three weights, three biases, residual */
 #define KST_MAX_OUTPUTS 3
 
@@ -57,6 +57,7 @@ struct kst_step {
     int32_t n_tokens, n_seqs, n_logit_rows, max_blocks;
     const int32_t *token_ids;   /* [N] */
     const int32_t *positions;   /* [N] */
+    const int32_t *rope_lengths; /* [N] length of the sequence by which a token is rotated; read where frequencies follow it */
     const int32_t *slots;       /* [N] block * KST_BLOCK_SIZE + offset */
     const int32_t *seq_start;   /* [S + 1] */
     const int32_t *context_len; /* [S] */
