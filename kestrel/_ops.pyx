@@ -39,13 +39,10 @@ cdef double SLICE = 0.05  # seconds between two looks at pending signals
 include "_machine.pxi"
 
 
-# -- memory and threads ----------------------------------------------------------------------------
-
 cdef class CpuBuffer:
     """``nbytes`` zeroed bytes, aligned to a page; pages that are never touched cost nothing.
 
     A writable buffer in Python's sense. Raises CapacityError."""
-
     def __cinit__(self, Py_ssize_t nbytes):
         if nbytes < 0:
             raise ValueError(f"nbytes: expected 0 or more, found {nbytes}")

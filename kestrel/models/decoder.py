@@ -71,8 +71,10 @@ def attention_block(
         q, cache, D, config.attention_scale, kind.window, config.attn_logit_softcapping,
         "self_attn.attn_output",
     )  # [N, H*D]  # fmt: skip
-    y_norm = layer.attention_output_norm
-    return add_output(r, config, x, a, layer.o_proj, "self_attn.o_proj", y_norm, "self_attn.residual")
+    return add_output(
+        r, config, x, a, layer.o_proj, "self_attn.o_proj", layer.attention_output_norm,
+        "self_attn.residual",
+    )  # fmt: skip
 
 
 def mlp_block(

@@ -1,18 +1,10 @@
-"""The cases of the conformance suite: every operation over awkward shapes, from fixed seeds."""
+"""Cases of the conformance suite from fixed seeds; attention has a file of its own."""
 
 from __future__ import annotations
 
 import numpy as np
 from checkpoints import round_to
-from conformance.helpers import (
-    Case,
-    activation,
-    keys_and_values,
-    kv_cache,
-    output,
-    step_input,
-    tensor,
-)
+from conformance.helpers import Case, activation, output, step_input, tensor
 
 from kestrel import bounds
 from kestrel.bounds import KESTREL
@@ -53,7 +45,8 @@ def rotary_embedding(half: int, scale: float, positions: list[int], rows: int = 
     table = np.stack([frequencies / np.float32(row + 1) for row in range(rows)])
     lengths = np.array(positions) % 7 + 6
     at = np.array(positions, np.float32)[:, None]
-    angle = (at * table[np.clip(lengths - 8, 0, rows - 1)]).astype(np.float64)  # rounded to float32, as the contract says
+    rounded = at * table[np.clip(lengths - 8, 0, rows - 1)]  # to float32, as the contract says
+    angle = rounded.astype(np.float64)
 
     def bounded(table: np.ndarray) -> bounds.Bounded:
         # One rounding to float32, one product with the scale, rounded.
@@ -152,80 +145,6 @@ def rope(rows: int, heads: int, kv_heads: int, head_dim: int, rotary_dim: int = 
     )
 
 
-def attention(
-    heads: int,
-    kv_heads: int,
-    head_dim: int,
-    sequences: list[tuple[int, int]],
-    dtype: str = "F32",
-    bounded: bool = True,
-    window: int = 0,
-    soft_cap: float = 0.0,
-) -> Case:
-    """``sequences``: (context, new tokens) of each; blocks lie scattered in the cache.
-
-    Blocks before every new token's window hold NaN, and their entries in the table block 0.
-    ``bounded=False`` leaves the expected values out: a long context makes them slow.
-    """
-    rng = np.random.default_rng(head_dim)
-    lengths = [-(-context // 16) for context, _ in sequences]
-    order = rng.permutation(sum(lengths)) + 1  # block 0 belongs to nobody
-    cache = kv_cache(len(order) + 1, kv_heads, head_dim, dtype)
-    keys, values = keys_and_values(cache)
-    tables = np.zeros((len(sequences), max(lengths)), np.int32)
-    rounded = {"F32": np.float32, "F16": np.float16}[dtype]
-    queries, results, positions, start = [], [], [], 0
-    for s, (context, new) in enumerate(sequences):
-        blocks = order[start : start + lengths[s]]
-        start += lengths[s]
-        tables[s, : len(blocks)] = blocks
-        q = normal(10 + s, context, heads * head_dim)
-        k, v = (normal(20 + 10 * i + s, context, kv_heads * head_dim) for i in range(2))
-        for kept, view, axes in ((k, keys, (1, 2, 0)), (v, values, (1, 0, 2))):
-            padded = np.full((lengths[s] * 16, kv_heads, head_dim), np.nan, np.float32)
-            padded[:context] = kept.reshape(context, kv_heads, head_dim)  # behind lies NaN
-            parts = padded.reshape(-1, 16, kv_heads, head_dim)
-            view[blocks] = parts.transpose(0, *(axis + 1 for axis in axes)).astype(rounded)
-        gone = max(0, context - new + 1 - window) // 16 if window else 0
-        for view in (keys, values):
-            view[blocks[:gone]] = np.nan
-        tables[s, :gone] = 0
-        queries.append(q[context - new :])
-        if bounded:
-            k, v = k.astype(rounded), v.astype(rounded)
-            cap = soft_cap or None
-            parts = bounds.attention(q, k, v, heads, kv_heads, KESTREL, None, window or None, cap)
-            results.append([part[context - new :] for part in parts])
-        positions += range(context - new, context)
-    new = [n for _, n in sequences]
-    return Case(
-        f"{heads}/{kv_heads}x{head_dim}-{dtype}-"
-        + "+".join(f"{c}:{n}" for c, n in sequences)
-        + f"-w{window}" * (window > 0)
-        + f"-cap{soft_cap:g}" * (soft_cap > 0),
-        "attention",
-        (activation(np.concatenate(queries)), cache),
-        (output("y", N, heads * head_dim),),
-        {
-            "heads": heads,
-            "kv_heads": kv_heads,
-            "head_dim": head_dim,
-            "cache_dtype": Dtype(dtype),
-            "scale": float(np.float32(head_dim**-0.5)),
-            "window": window,
-            "soft_cap": soft_cap,
-        },
-        [tuple(np.concatenate(parts) for parts in zip(*results))] if bounded else [],
-        len(positions),
-        {
-            "positions": np.array(positions),
-            "seq_start": np.concatenate([[0], np.cumsum(new)]),
-            "context_len": np.array([context for context, _ in sequences]),
-            "block_table": tables,
-        },
-    )
-
-
 def swiglu(rows: int, dim: int, activation_name: str = "silu") -> Case:
     gate, up = 4 * normal(1, rows, dim), normal(2, rows, dim)
     edges = np.array([0.0, -0.0, 88.7, -88.7, 200.0, -200.0, -1e30, 3e38], np.float32)
@@ -299,50 +218,3 @@ def argmax(vocab: int) -> Case:
         [bounds.exact(np.array(expected))],
         7,
     )
-
-
-def every_case() -> list[Case]:
-    """All cases, about two hundred; made anew on each call, as running one writes its cache."""
-    cases: list[Case] = []
-    for size in SIZES:
-        cases += [add(3, size), copy(3, size), swiglu(3, size), argmax(size), rms_norm(3, size)]
-        cases += [gather_rows(6, size, [5, 0, 3]), linear(2, size, (size,))]
-        cases += [embed(size, dtype, 0) for dtype in DTYPES]
-        cases += [linear(3, size, (5,), (dtype,), bias=True) for dtype in DTYPES]
-        cases += [linear(1, 40, (size,), (dtype,), residual=True) for dtype in DTYPES]
-        cases += [linear(size, 24, (7,), ("BF16",), bias=True, residual=True)]
-        cases += [rotary_embedding(size, 1.0, [0, 1, 1857, 32767, 131071])]
-        cases += [rope(size, 2, 1, 6), rope(2, 3, 3, 2 * size)]
-        cases += [attention(2, 1, size, [(5, 5)]), attention(2, 2, 8, [(size, min(size, 3))])]
-        cases += [swiglu(3, size, "gelu_tanh"), soft_cap(3, size, 1.0, 30.0), add(3, size, 0.22)]
-        cases += [soft_cap(2, size, 0.125, 0.0), rms_norm(2, size, groups=3, offset=1.0)]
-        cases += [attention(4, 2, 8, [(40, 3), (70, 70), (2, 2)], window=size)]
-    for misaligned in (1, 2, 6):
-        cases += [embed(33, dtype, misaligned) for dtype in DTYPES]
-        cases += [linear(rows, 33, (9,), (d,), misaligned) for rows in (1, 5) for d in DTYPES]
-    # Past the kernels' block sizes in every direction, for each format.
-    cases += [linear(rows, 1041, (21,), (d,)) for rows in (1, 6) for d in DTYPES]
-    cases += [linear(131, 515, (19,), (d,), residual=True) for d in DTYPES]
-    # q, k and v share x; formats may differ.
-    cases += [linear(5, 48, (18, 6, 6), (d,) * 3, bias=True) for d in DTYPES]
-    cases += [linear(2, 31, (17, 9), ("F32", "BF16"), 2), linear(4, 33, (5, 6, 7), DTYPES, 6)]
-    cases += [linear(3, 24, (40,), ("BF16",), logit_rows=True)]
-    cases += [rms_norm(2, 64, 1e4), rms_norm(2, 64, 1e-6), rms_norm(1, 1025)]
-    cases += [rotary_embedding(16, 1.25, list(range(17)))]
-    cases += [embed(33, dtype, 0, scale=5.5) for dtype in DTYPES]
-    cases += [linear(rows, 33, (9,), residual=True, bias=True, scale=0.22) for rows in (1, 5, 130)]
-    cases += [rope(3, 4, 2, 20, 6), rope(3, 2, 1, 40, 34)]
-    cases += [rotary_embedding(9, 1.19, list(range(20)), rows=2)]
-    cases += [rotary_embedding(9, 1.0, list(range(20)), rows=4)]
-    for window in (16, 17, 255, 256, 257):
-        cases += [attention(6, 3, 20, [(600, 2), (300, 40), (255, 255)], window=window)]
-    cases += [attention(6, 1, 20, [(300, 9)], "F16", window=40, soft_cap=5.0)]
-    cases += [attention(4, 2, 16, [(300, 300)], soft_cap=50.0)]
-    # Grouped queries, contexts around a block and around an attention chunk, a chunk of a prompt,
-    # sequences together.
-    cases += [attention(6, 3, 8, [(context, 2)]) for context in (255, 256, 257, 300, 513)]
-    cases += [attention(6, 2, 10, [(37, 20)]), attention(8, 1, 64, [(20, 20)])]
-    for dtype in ("F32", "F16"):
-        cases += [attention(6, 3, 12, [(33, 33), (1, 1), (300, 1), (40, 7)], dtype)]
-        cases += [attention(4, 2, 33, [(17, 4), (270, 2)], dtype)]
-    return cases

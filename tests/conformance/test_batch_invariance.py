@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from checkpoints import tiny_llama_config, tiny_llama_tensors, write_checkpoint
 from conformance import cases
+from conformance.attention_cases import attention
 from conformance.helpers import Case, bits, cpu, isas, run, tensor
 
 import kestrel
@@ -71,7 +72,7 @@ def test_many_rows_equal_one_row_past_the_block_sizes(isa):
 @pytest.mark.parametrize("dtype", ["F32", "F16"])
 def test_attention_of_a_token_does_not_depend_on_the_chunk(isa, dtype, window):
     def attended(context: int, new: int):
-        case = cases.attention(6, 3, 12, [(context, new)], dtype, False, window)
+        case = attention(6, 3, 12, [(context, new)], dtype, False, window)
         return run(cpu(isa), case)
 
     [whole] = attended(300, 300)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conformance.cases import every_case, normal
+from conformance.cases import normal
 from conformance.helpers import (
     GUARD_BYTE,
     Case,
@@ -16,6 +16,7 @@ from conformance.helpers import (
     run,
     step_input,
 )
+from conformance.suite import every_case
 
 from kestrel.backends.reference import ReferenceBackend
 from kestrel.dtypes import Dtype
