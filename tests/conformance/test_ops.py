@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conformance.cases import every_case, normal
+from conformance.cases import every_case
 from conformance.helpers import (
     GUARD_BYTE,
     Case,
@@ -13,6 +13,7 @@ from conformance.helpers import (
     isas,
     keys_and_values,
     kv_cache,
+    normal,
     run,
     step_input,
 )
