@@ -120,6 +120,7 @@ class Kernels:
         inputs, tokens = self._executable.inputs, np.arange(rows, dtype=np.int32)
         inputs.token_ids[:] = tokens * 7 % 1009
         inputs.positions[:] = context - rows + tokens
+        inputs.rope_lengths[:] = context
         inputs.slots[:] = inputs.positions
         inputs.seq_start[:] = 0, rows
         inputs.context_len[:] = context

@@ -82,7 +82,7 @@ def test_linear(measure, work, isa, name, stage, dtype, rows):
     x = value("x", N, width)
     ys = [value(f"y{i}", N, out) for i, out in enumerate(outs)]
     padding = (None,) * (3 - len(outs))
-    attributes = {"in_features": width, "weights": len(outs), "out_features": outs}
+    attributes = {"in_features": width, "weights": len(outs), "out_features": outs, "scale": 1.0}
     commands = []
     for _ in range(count):
         matrices = [weights.matrix(out, width) for out in outs]
@@ -159,11 +159,15 @@ def time_commands(
 # -- attention -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rows, context", [(1, 512), (128, 128), (512, 512)])
+@pytest.mark.parametrize(
+    "rows, context, window",
+    [(1, 512, 0), (128, 128, 0), (512, 512, 0), (1, 4096, 512), (128, 4096, 512)],
+)
 @pytest.mark.parametrize("dtype", ["F32", "F16"])
 @pytest.mark.parametrize("name", ["15M", *(pytest.param(n, marks=LARGE) for n in ("135M", "1B"))])
 @pytest.mark.parametrize("isa", ISAS)
-def test_attention(measure, work, isa, name, dtype, rows, context):
+def test_attention(measure, work, isa, name, dtype, rows, context, window):
+    """With a window, by what it leaves to read: beside a context of as many positions."""
     if isa == "scalar" and (name != "15M" or rows > 1):
         pytest.skip("minutes, and the scalar kernels are no figure that anybody needs")
     config = SHAPES[name]
@@ -184,14 +188,17 @@ def test_attention(measure, work, isa, name, dtype, rows, context):
                 "kv_heads": kv_heads,
                 "head_dim": head_dim,
                 "cache_dtype": cache.dtype,
+                "window": window,
                 "scale": head_dim**-0.5,
+                "soft_cap": 0.0,
             },
         )
         for _ in range(layers)
     ]
-    first = context - rows
-    attended = rows * first + rows * (rows + 1) / 2
-    nbytes = len(memoryview(commands[0].inputs[1].source))
+    seen = np.arange(context - rows + 1, context + 1)
+    attended = int((np.minimum(seen, window) if window else seen).sum())
+    read = min(context, window + rows - 1) if window else context
+    nbytes = len(memoryview(commands[0].inputs[1].source)) * read // context
     time_commands(
         measure, commands, rows, isa, work, nbytes=nbytes, flops=4.0 * heads * head_dim * attended,
         footprint=layers * nbytes, context=context,
@@ -217,20 +224,35 @@ def row_operations(rows: int):
     table = Weights("BF16", V * C * 2).matrix(V, C)
     cache = kv_cache(rows, K, D, "F32")
     positions, slots = step_input("positions", N), step_input("slots", N)
-    heads = {"heads": H, "kv_heads": K, "head_dim": D}
+    lengths = step_input("rope_lengths", N)
+    heads = {"heads": H, "kv_heads": K, "head_dim": D, "rotary_dim": D}
+    tables = {"half": half, "rows": 1, "first_length": 0, "scale": 1.0}
+    norm = {"eps": 1e-5, "offset": 0.0}
     return {
-        "embed": ((step_input("token_ids", N), table), (y,), {"vocab": V, "dim": C}, 6 * rows * C),
-        "rotary_embedding": (
-            (positions, vector(half)), (cos, sin), {"half": half, "scale": 1.0}, f * 2 * half,
+        "embed": (
+            (step_input("token_ids", N), table), (y,), {"vocab": V, "dim": C, "scale": 1.0},
+            6 * rows * C,
         ),
-        "rms_norm": ((x, vector(C)), (y,), {"dim": C, "eps": 1e-5}, f * 2 * C),
+        "rotary_embedding": (
+            (positions, lengths, vector(half)), (cos, sin), tables, f * 2 * half,
+        ),
+        "rms_norm": ((x, vector(C)), (y,), {"dim": C, "groups": 1, **norm}, f * 2 * C),
+        "rms_norm of heads": (
+            (q, vector(D)), (turned[0],), {"dim": D, "groups": H, **norm}, f * 2 * H * D,
+        ),
         "rope": ((q, k, cos, sin), turned, heads, f * (2 * (H + K) * D + D)),
         "kv_write": (
             (k, v, slots), (cache,),
             {"kv_heads": K, "head_dim": D, "cache_dtype": cache.dtype}, f * 4 * K * D,
         ),
-        "swiglu": ((gate, up), (inner,), {"dim": F}, f * 3 * F),
-        "add": ((x, y), (value("sum", N, C),), {"dim": C}, f * 3 * C),
+        "swiglu": ((gate, up), (inner,), {"dim": F, "activation": "silu"}, f * 3 * F),
+        "swiglu with gelu": (
+            (gate, up), (inner,), {"dim": F, "activation": "gelu_tanh"}, f * 3 * F,
+        ),
+        "add": ((x, y), (value("sum", N, C),), {"dim": C, "scale": 1.0}, f * 3 * C),
+        "soft_cap": (
+            (logits,), (value("capped", L, V),), {"dim": V, "scale": 1.0, "cap": 30.0}, f * 2 * V,
+        ),
         "gather_rows": (
             (x, step_input("logit_rows", L)), (value("rows", L, C),), {"dim": C}, f * 2 * C,
         ),
@@ -243,7 +265,8 @@ def repeated(operation: str, rows: int) -> tuple[list[Command], int]:
     """The same command over and over, and its bytes."""
     inputs, outputs, attributes, nbytes = row_operations(rows)[operation]
     count = max(2, min(64, TOUCHED // nbytes))
-    return [Command(operation, operation, inputs, outputs, attributes)] * count, nbytes
+    name = operation.split()[0]
+    return [Command(name, operation, inputs, outputs, attributes)] * count, nbytes
 
 
 @pytest.mark.parametrize("rows", [1, 16, pytest.param(128, marks=LARGE)])

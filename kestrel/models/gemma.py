@@ -28,7 +28,8 @@ GELU = "gelu_pytorch_tanh"
 def read(fields: Fields) -> DecoderConfig:
     """DecoderConfig of a Gemma config.json. Raises ConfigError naming the field."""
     sizes = read_sizes(fields, num_kv_heads=default(16), head_dim=default(256))
-    rope = parse_rope(fields, sizes.head_dim, default(10000.0))
+    context = fields.integer("max_position_embeddings", default(8192))
+    rope = parse_rope(fields, sizes.head_dim, default(10000.0), context)
     # The official releases say "gelu" and were trained with the tanh form: so GemmaConfig reads it.
     read_activation(fields, "hidden_act", "hidden_activation", (GELU, "gelu"))
     return DecoderConfig(
@@ -36,7 +37,7 @@ def read(fields: Fields) -> DecoderConfig:
         **sizes._asdict(),
         **read_common(fields, sizes),
         rope=rope,
-        max_position_embeddings=fields.integer("max_position_embeddings", default(8192)),
+        max_position_embeddings=context,
         attention_scale=read_attention_scale(fields, "head_dim", sizes.head_dim),
         layers=read_uniform_layers(fields, sizes.num_layers, None, rope),
     )

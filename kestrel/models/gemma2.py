@@ -37,7 +37,8 @@ SANDWICH = MappingProxyType(
 def read(fields: Fields) -> DecoderConfig:
     """DecoderConfig of a Gemma 2 config.json. Raises ConfigError naming the field."""
     sizes = read_sizes(fields, num_kv_heads=default(4), head_dim=default(256))
-    rope = parse_rope(fields, sizes.head_dim, default(10000.0))
+    context = fields.integer("max_position_embeddings", default(8192))
+    rope = parse_rope(fields, sizes.head_dim, default(10000.0), context)
     read_activation(fields, "hidden_activation", "hidden_act")
     window = fields.integer_or_none("sliding_window", default(4096))
     # In some of the released files; Gemma2Config does not read it.
@@ -50,7 +51,7 @@ def read(fields: Fields) -> DecoderConfig:
         **sizes._asdict(),
         **read_common(fields, sizes),
         rope=rope,
-        max_position_embeddings=fields.integer("max_position_embeddings", default(8192)),
+        max_position_embeddings=context,
         attention_scale=read_attention_scale(fields, "query_pre_attn_scalar", scalar),
         attn_logit_softcapping=fields.number_or_none("attn_logit_softcapping", default(50.0)),
         final_logit_softcapping=fields.number_or_none("final_logit_softcapping", default(30.0)),

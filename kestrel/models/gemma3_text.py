@@ -26,7 +26,10 @@ __all__ = ["FAMILY"]
 def read(fields: Fields) -> DecoderConfig:
     """DecoderConfig of a Gemma 3 text config.json. Raises ConfigError naming the field."""
     sizes = read_sizes(fields, num_kv_heads=default(4), head_dim=default(256))
-    ropes = parse_layer_ropes(fields, sizes.head_dim, default(1000000.0), default(10000.0))
+    context = fields.integer("max_position_embeddings", default(131072))
+    ropes = parse_layer_ropes(
+        fields, sizes.head_dim, default(1000000.0), default(10000.0), context
+    )
     read_activation(fields, "hidden_activation", "hidden_act")
     # Gemma3Attention does not pass it on: a model trained with it would run without.
     fields.neutral("attn_logit_softcapping", (), "capped scores")
@@ -38,7 +41,7 @@ def read(fields: Fields) -> DecoderConfig:
         **sizes._asdict(),
         **read_common(fields, sizes),
         rope=ropes[FULL],
-        max_position_embeddings=fields.integer("max_position_embeddings", default(131072)),
+        max_position_embeddings=context,
         attention_scale=read_attention_scale(fields, "query_pre_attn_scalar", scalar),
         qk_norm=fields.fixed("qk_norm", "head"),
         final_logit_softcapping=fields.number_or_none("final_logit_softcapping", default(None)),

@@ -21,7 +21,8 @@ def read(fields: Fields) -> DecoderConfig:
     """DecoderConfig of a Granite config.json. Raises ConfigError naming the field."""
     sizes = read_sizes(fields)
     fields.choice("hidden_act", ("silu", "swish"), default("silu"))
-    rope = parse_rope(fields, sizes.head_dim, default(10000.0))
+    context = fields.integer("max_position_embeddings", default(2048))
+    rope = parse_rope(fields, sizes.head_dim, default(10000.0), context)
     scale = float(np.float32(fields.number("attention_multiplier", default(1.0))))
     source = f"attention_multiplier, {fields.sources['attention_multiplier']}"
     return DecoderConfig(
@@ -29,7 +30,7 @@ def read(fields: Fields) -> DecoderConfig:
         **sizes._asdict(),
         rms_norm_eps=fields.number("rms_norm_eps", default(1e-6)),
         rope=rope,
-        max_position_embeddings=fields.integer("max_position_embeddings", default(2048)),
+        max_position_embeddings=context,
         tie_word_embeddings=fields.flag("tie_word_embeddings", default(False)),
         attention_bias=fields.flag("attention_bias", default(False)),
         mlp_bias=fields.flag("mlp_bias", default(False)),

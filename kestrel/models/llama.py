@@ -19,13 +19,14 @@ def read(fields: Fields) -> DecoderConfig:
     """DecoderConfig of a Llama config.json. Raises ConfigError naming the field."""
     sizes = read_sizes(fields)
     fields.choice("hidden_act", ("silu", "swish"), default("silu"))
-    rope = parse_rope(fields, sizes.head_dim, default(10000.0))
+    context = read_context(fields)
+    rope = parse_rope(fields, sizes.head_dim, default(10000.0), context)
     return DecoderConfig(
         model_type="llama",
         **sizes._asdict(),
         rms_norm_eps=fields.number("rms_norm_eps", default(1e-6)),
         rope=rope,
-        max_position_embeddings=read_context(fields),
+        max_position_embeddings=context,
         tie_word_embeddings=fields.flag("tie_word_embeddings", default(False)),
         attention_bias=fields.flag("attention_bias", default(False)),
         mlp_bias=fields.flag("mlp_bias", default(False)),

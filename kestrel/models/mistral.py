@@ -19,14 +19,15 @@ def read(fields: Fields) -> DecoderConfig:
     """DecoderConfig of a Mistral config.json. Raises ConfigError naming the field."""
     sizes = read_sizes(fields, num_kv_heads=default(8))
     fields.choice("hidden_act", ("silu", "swish"), default("silu"))
-    rope = parse_rope(fields, sizes.head_dim, default(10000.0))
+    context = fields.integer("max_position_embeddings", default(131072))
+    rope = parse_rope(fields, sizes.head_dim, default(10000.0), context)
     window = fields.integer_or_none("sliding_window", default(4096))
     return DecoderConfig(
         model_type="mistral",
         **sizes._asdict(),
         rms_norm_eps=fields.number("rms_norm_eps", default(1e-6)),
         rope=rope,
-        max_position_embeddings=fields.integer("max_position_embeddings", default(131072)),
+        max_position_embeddings=context,
         tie_word_embeddings=fields.flag("tie_word_embeddings", default(False)),
         attention_bias=fields.fixed("attention_bias", False),
         mlp_bias=fields.fixed("mlp_bias", False),

@@ -18,13 +18,14 @@ def read(fields: Fields) -> DecoderConfig:
     """DecoderConfig of an OLMo 2 config.json. Raises ConfigError naming the field."""
     sizes = read_sizes(fields)
     fields.choice("hidden_act", ("silu", "swish"), default("silu"))
-    rope = parse_rope(fields, sizes.head_dim, default(10000.0))
+    context = fields.integer("max_position_embeddings", default(2048))
+    rope = parse_rope(fields, sizes.head_dim, default(10000.0), context)
     return DecoderConfig(
         model_type="olmo2",
         **sizes._asdict(),
         rms_norm_eps=fields.number("rms_norm_eps", default(1e-5)),
         rope=rope,
-        max_position_embeddings=fields.integer("max_position_embeddings", default(2048)),
+        max_position_embeddings=context,
         tie_word_embeddings=fields.flag("tie_word_embeddings", default(False)),
         attention_bias=fields.flag("attention_bias", default(False)),
         mlp_bias=fields.fixed("mlp_bias", False),

@@ -27,7 +27,8 @@ def read(fields: Fields) -> DecoderConfig:
     """DecoderConfig of a SmolLM3 config.json. Raises ConfigError naming the field."""
     sizes = read_sizes(fields, num_kv_heads=default(4))
     fields.choice("hidden_act", ("silu", "swish"), default("silu"))
-    rope = parse_rope(fields, sizes.head_dim, default(2000000.0))
+    context = fields.integer("max_position_embeddings", default(32768))
+    rope = parse_rope(fields, sizes.head_dim, default(2000000.0), context)
     rotated = read_rotated(fields, sizes.num_layers)
     windows = read_windows(fields, rotated)
     fields.take("pretraining_tp")  # 2 in the released files: how it was trained
@@ -36,7 +37,7 @@ def read(fields: Fields) -> DecoderConfig:
         **sizes._asdict(),
         rms_norm_eps=fields.number("rms_norm_eps", default(1e-6)),
         rope=rope,
-        max_position_embeddings=fields.integer("max_position_embeddings", default(32768)),
+        max_position_embeddings=context,
         tie_word_embeddings=fields.flag("tie_word_embeddings", default(True)),
         attention_bias=fields.flag("attention_bias", default(False)),
         mlp_bias=fields.flag("mlp_bias", default(False)),

@@ -1,10 +1,11 @@
-"""Cases of the conformance suite from fixed seeds; attention has a file of its own."""
+"""The cases of the conformance suite: every operation over awkward shapes, from fixed seeds."""
 
 from __future__ import annotations
 
 import numpy as np
 from checkpoints import round_to
-from conformance.helpers import Case, activation, output, step_input, tensor
+from conformance.helpers import Case, activation, normal, output, step_input, tensor
+from conformance.position_cases import attention, rope, rotary_embedding
 
 from kestrel import bounds
 from kestrel.bounds import KESTREL
@@ -15,11 +16,6 @@ N, L = Dim.TOKENS, Dim.LOGIT_ROWS
 #: Below, at and above one and two vectors of 16 lanes, and a larger odd one.
 SIZES = (1, 2, 15, 16, 17, 31, 33, 97)
 DTYPES = ("F32", "F16", "BF16")
-
-
-def normal(seed: int, *shape: int) -> np.ndarray:
-    """float32 standard normal values."""
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def embed(
@@ -36,31 +32,6 @@ def embed(
         [bounds.scaled(round_to(table, dtype)[ids], scale, KESTREL)],
         rows,
         {"token_ids": ids},
-    )
-
-
-def rotary_embedding(half: int, scale: float, positions: list[int], rows: int = 1) -> Case:
-    """Row r of the table holds frequencies divided by r + 1; lengths from 9 on choose row 1."""
-    frequencies = (10000.0 ** (-np.arange(half) / half)).astype(np.float32)
-    table = np.stack([frequencies / np.float32(row + 1) for row in range(rows)])
-    lengths = np.array(positions) % 7 + 6
-    at = np.array(positions, np.float32)[:, None]
-    rounded = at * table[np.clip(lengths - 8, 0, rows - 1)]  # to float32, as the contract says
-    angle = rounded.astype(np.float64)
-
-    def bounded(table: np.ndarray) -> bounds.Bounded:
-        # One rounding to float32, one product with the scale, rounded.
-        return table * np.float32(scale), np.abs(table * scale) * KESTREL.gamma(0, 2) + 2.0**-45
-
-    return Case(
-        f"{half}-x{scale}-{len(positions)}" + f"-{rows}" * (rows > 1),
-        "rotary_embedding",
-        (step_input("positions", N), step_input("rope_lengths", N), tensor(table)),
-        (output("cos", N, half), output("sin", N, half)),
-        {"half": half, "rows": rows, "first_length": 8, "scale": scale},
-        [bounded(np.cos(angle)), bounded(np.sin(angle))],
-        len(positions),
-        {"positions": np.array(positions), "rope_lengths": lengths},
     )
 
 
@@ -122,25 +93,6 @@ def linear(
         tuple(output(f"y{i}", axis, out) for i, out in enumerate(outs)),
         {"in_features": width, "weights": len(outs), "out_features": outs, "scale": scale},
         expected,
-        rows,
-    )
-
-
-def rope(rows: int, heads: int, kv_heads: int, head_dim: int, rotary_dim: int = 0) -> Case:
-    q, k = normal(1, rows, heads * head_dim), normal(2, rows, kv_heads * head_dim)
-    rotary_dim = rotary_dim or head_dim
-    angle = normal(3, rows, rotary_dim // 2)
-    cos, sin = np.cos(angle), np.sin(angle)
-    return Case(
-        f"{rows}-{heads}/{kv_heads}x{head_dim}" + f":{rotary_dim}" * (rotary_dim < head_dim),
-        "rope",
-        (activation(q), activation(k), activation(cos), activation(sin)),
-        (output("q", N, heads * head_dim), output("k", N, kv_heads * head_dim)),
-        {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "rotary_dim": rotary_dim},
-        [
-            bounds.rope(q, cos, sin, heads, KESTREL),
-            bounds.rope(k, cos, sin, kv_heads, KESTREL),
-        ],
         rows,
     )
 
@@ -218,3 +170,52 @@ def argmax(vocab: int) -> Case:
         [bounds.exact(np.array(expected))],
         7,
     )
+
+
+def every_case() -> list[Case]:
+    """All cases, about two hundred; made anew on each call, as running one writes its cache."""
+    cases: list[Case] = []
+    for size in SIZES:
+        cases += [add(3, size), copy(3, size), swiglu(3, size), argmax(size), rms_norm(3, size)]
+        cases += [gather_rows(6, size, [5, 0, 3]), linear(2, size, (size,))]
+        cases += [embed(size, dtype, 0) for dtype in DTYPES]
+        cases += [linear(3, size, (5,), (dtype,), bias=True) for dtype in DTYPES]
+        cases += [linear(1, 40, (size,), (dtype,), residual=True) for dtype in DTYPES]
+        cases += [linear(size, 24, (7,), ("BF16",), bias=True, residual=True)]
+        cases += [rotary_embedding(size, 1.0, [0, 1, 1857, 32767, 131071])]
+        cases += [rope(size, 2, 1, 6), rope(2, 3, 3, 2 * size)]
+        cases += [attention(2, 1, size, [(5, 5)]), attention(2, 2, 8, [(size, min(size, 3))])]
+        cases += [swiglu(3, size, "gelu_tanh"), soft_cap(3, size, 1.0, 30.0), add(3, size, 0.22)]
+        cases += [soft_cap(2, size, 0.125, 0.0), rms_norm(2, size, groups=3, offset=1.0)]
+        cases += [attention(4, 2, 8, [(40, 3), (70, 70), (2, 2)], window=size)]
+    for misaligned in (1, 2, 6):
+        cases += [embed(33, dtype, misaligned) for dtype in DTYPES]
+        cases += [linear(rows, 33, (9,), (d,), misaligned) for rows in (1, 5) for d in DTYPES]
+    # Past the kernels' block sizes in every direction, for each format.
+    cases += [linear(rows, 1041, (21,), (d,)) for rows in (1, 6) for d in DTYPES]
+    cases += [linear(131, 515, (19,), (d,), residual=True) for d in DTYPES]
+    # q, k and v share x; formats may differ.
+    cases += [linear(5, 48, (18, 6, 6), (d,) * 3, bias=True) for d in DTYPES]
+    cases += [linear(2, 31, (17, 9), ("F32", "BF16"), 2), linear(4, 33, (5, 6, 7), DTYPES, 6)]
+    cases += [linear(3, 24, (40,), ("BF16",), logit_rows=True)]
+    cases += [rms_norm(2, 64, 1e4), rms_norm(2, 64, 1e-6), rms_norm(1, 1025)]
+    cases += [rotary_embedding(16, 1.25, list(range(17)))]
+    cases += [embed(33, dtype, 0, scale=5.5) for dtype in DTYPES]
+    cases += [linear(rows, 33, (9,), residual=True, bias=True, scale=0.22) for rows in (1, 5, 130)]
+    cases += [rope(3, 4, 2, 20, 6), rope(3, 2, 1, 40, 34)]
+    cases += [rotary_embedding(9, 1.19, list(range(20)), rows=2)]
+    cases += [rotary_embedding(9, 1.0, list(range(20)), rows=4)]
+    for window in (1, 15, 16, 17, 255, 256, 257):
+        cases += [attention(6, 3, 20, [(600, 2), (300, 40), (255, 255)], window=window)]
+    for dtype in ("F32", "F16"):
+        cases += [attention(4, 1, 20, [(1100, 1), (1040, 17)], dtype, window=300)]
+    cases += [attention(6, 1, 20, [(300, 9)], "F16", window=40, soft_cap=5.0)]
+    cases += [attention(4, 2, 16, [(300, 300)], soft_cap=50.0)]
+    # Grouped queries, contexts around a block and around an attention chunk, a chunk of a prompt,
+    # sequences together.
+    cases += [attention(6, 3, 8, [(context, 2)]) for context in (255, 256, 257, 300, 513)]
+    cases += [attention(6, 2, 10, [(37, 20)]), attention(8, 1, 64, [(20, 20)])]
+    for dtype in ("F32", "F16"):
+        cases += [attention(6, 3, 12, [(33, 33), (1, 1), (300, 1), (40, 7)], dtype)]
+        cases += [attention(4, 2, 33, [(17, 4), (270, 2)], dtype)]
+    return cases

@@ -39,6 +39,11 @@ def isas() -> list[str]:
 # -- operands --------------------------------------------------------------------------------------
 
 
+def normal(seed: int, *shape: int) -> np.ndarray:
+    """float32 standard normal values."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
 def tensor(values: np.ndarray, dtype: str = "F32", misaligned: int = 0) -> Value:
     """An operand that lies ``misaligned`` bytes after a multiple of 64, encoded as ``dtype``."""
     data = np.frombuffer(encode(values, dtype), np.uint8)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from checkpoints import tiny_llama_config, tiny_llama_tensors, write_checkpoint
 from conformance import cases
-from conformance.attention_cases import attention
 from conformance.helpers import Case, bits, cpu, isas, run, tensor
 
 import kestrel
@@ -68,18 +67,39 @@ def test_many_rows_equal_one_row_past_the_block_sizes(isa):
 
 
 @pytest.mark.parametrize("isa", isas())
-@pytest.mark.parametrize("window", [0, 5, 16, 100])
+@pytest.mark.parametrize(
+    ("window", "longest"), [(0, 300), (5, 300), (16, 300), (100, 300), (257, 600)]
+)
 @pytest.mark.parametrize("dtype", ["F32", "F16"])
-def test_attention_of_a_token_does_not_depend_on_the_chunk(isa, dtype, window):
+def test_attention_of_a_token_does_not_depend_on_the_chunk(isa, dtype, window, longest):
     def attended(context: int, new: int):
-        case = attention(6, 3, 12, [(context, new)], dtype, False, window)
+        case = cases.attention(6, 3, 12, [(context, new)], dtype, False, window)
         return run(cpu(isa), case)
 
-    [whole] = attended(300, 300)
-    for context in (1, 15, 16, 17, 100, 255, 256, 257, 300):
-        for new in {1, min(7, context), min(64, context)}:
+    [whole] = attended(longest, longest)
+    for context in (1, 15, 16, 17, 100, 255, 256, 257, 300, 513, 600):
+        for new in {1, min(7, context), min(64, context)} if context <= longest else ():
             [part] = attended(context, new)
             assert bits([part]) == bits([whole[context - new : context]]), (context, new)
+
+
+@pytest.mark.parametrize("isa", isas())
+@pytest.mark.parametrize("heads", [(1, 1), (3, 1), (6, 3)])
+def test_attention_of_a_sequence_does_not_depend_on_those_beside_it(isa, heads):
+    sequences = [(300, 3), (40, 40), (1, 1), (513, 1), (272, 17)]
+    for window, cap in ((0, 0.0), (16, 3.0), (256, 0.0)):
+        attended = cases.attention(*heads, 20, sequences, "F32", False, window, cap)
+        [together] = run(cpu(isa), attended)
+        start = 0
+        for s, (context, new) in enumerate(sequences):
+            own = {key: attended.step[key][s : s + 1] for key in ("context_len", "block_table")}
+            step = {**own, "positions": np.arange(context - new, context), "seq_start": [0, new]}
+            rows = attended.inputs[0].source.to_numpy_f32()[start : start + new]
+            inputs = (tensor(rows), attended.inputs[1])
+            case = dataclasses.replace(attended, inputs=inputs, rows=new, step=step)
+            [alone] = run(cpu(isa), case)
+            assert bits([alone]) == bits([together[start : start + new]]), (window, context)
+            start += new
 
 
 @pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conformance.cases import normal
+from conformance.cases import every_case
 from conformance.helpers import (
     GUARD_BYTE,
     Case,
@@ -13,10 +13,10 @@ from conformance.helpers import (
     isas,
     keys_and_values,
     kv_cache,
+    normal,
     run,
     step_input,
 )
-from conformance.suite import every_case
 
 from kestrel.backends.reference import ReferenceBackend
 from kestrel.dtypes import Dtype

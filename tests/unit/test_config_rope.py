@@ -169,7 +169,7 @@ def test_wrong_values_in_a_block(block, parts):
 
 
 @pytest.mark.parametrize(
-    "kind", ["yarn", "dynamic", "longrope", "su", "mrope", "proportional", "Linear", 3, ["linear"]]
+    "kind", ["su", "mrope", "proportional", "axial", "ntk", "Linear", 3, ["linear"]]
 )
 @pytest.mark.parametrize("block, key", [("rope_scaling", "type"), ("rope_parameters", "rope_type")])
 def test_other_types_are_refused_by_name(block, key, kind):
@@ -180,7 +180,7 @@ def test_other_types_are_refused_by_name(block, key, kind):
 @pytest.mark.parametrize(
     "block, path",
     [
-        ({"type": "linear", "factor": 2, "beta_fast": 32}, "rope_scaling.beta_fast"),
+        ({"type": "linear", "factor": 2, "finetuned": True}, "rope_scaling.finetuned"),
         ({"mrope_section": [16, 24, 24]}, "rope_scaling.mrope_section"),
         ({"full_attention": {"rope_type": "default"}}, "rope_scaling.full_attention"),
     ],

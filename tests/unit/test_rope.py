@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from kestrel.models import RopeConfig
-from kestrel.models.rope import attention_scaling, inverse_frequencies
+from kestrel.models.rope import frequencies, inverse_frequencies as table_of
+
+
+def inverse_frequencies(rope: RopeConfig, rotary_dim: int) -> np.ndarray:
+    """The only row of a type that does not ask for lengths."""
+    (row,) = table_of(rope, rotary_dim)
+    return row
+
 
 LLAMA31 = RopeConfig("llama3", 500000.0, 8.0, 1.0, 4.0, 8192)
 LLAMA32 = RopeConfig("llama3", 500000.0, 32.0, 1.0, 4.0, 8192)
@@ -103,7 +110,8 @@ def test_extreme_settings_stay_finite(theta, low, context):
 
 @pytest.mark.parametrize("rope", [RopeConfig(), RopeConfig("linear", 1e4, 2.0), LLAMA31])
 def test_attention_is_not_scaled(rope):
-    assert attention_scaling(rope) == 1.0
+    found = frequencies(rope, 64, 4096)
+    assert found.scale == 1.0 and found.table.shape == (1, 32)
 
 
 @pytest.mark.parametrize("position", [1857, 32_767, 131_071])

@@ -1,14 +1,69 @@
-"""Cases of attention over a cache whose blocks lie scattered."""
+"""Cases of the operations that depend on positions: rotary embedding, RoPE, attention."""
 
 from __future__ import annotations
 
 import numpy as np
-from conformance.cases import N, normal
-from conformance.helpers import Case, activation, keys_and_values, kv_cache, output
+from conformance.helpers import (
+    Case,
+    activation,
+    keys_and_values,
+    kv_cache,
+    normal,
+    output,
+    step_input,
+    tensor,
+)
 
 from kestrel import bounds
 from kestrel.bounds import KESTREL
 from kestrel.dtypes import Dtype
+from kestrel.program.values import Dim
+
+N = Dim.TOKENS
+
+
+def rotary_embedding(half: int, scale: float, positions: list[int], rows: int = 1) -> Case:
+    """Row r of the table holds frequencies divided by r + 1; lengths from 9 on choose row 1."""
+    frequencies = (10000.0 ** (-np.arange(half) / half)).astype(np.float32)
+    table = np.stack([frequencies / np.float32(row + 1) for row in range(rows)])
+    lengths = np.array(positions) % 7 + 6
+    at = np.array(positions, np.float32)[:, None]
+    chosen = table[np.clip(lengths - 8, 0, rows - 1)]
+    angle = (at * chosen).astype(np.float64)  # rounded to float32, as the contract says
+
+    def bounded(table: np.ndarray) -> bounds.Bounded:
+        # One rounding to float32, one product with the scale, rounded.
+        return table * np.float32(scale), np.abs(table * scale) * KESTREL.gamma(0, 2) + 2.0**-45
+
+    return Case(
+        f"{half}-x{scale}-{len(positions)}" + f"-{rows}" * (rows > 1),
+        "rotary_embedding",
+        (step_input("positions", N), step_input("rope_lengths", N), tensor(table)),
+        (output("cos", N, half), output("sin", N, half)),
+        {"half": half, "rows": rows, "first_length": 8, "scale": scale},
+        [bounded(np.cos(angle)), bounded(np.sin(angle))],
+        len(positions),
+        {"positions": np.array(positions), "rope_lengths": lengths},
+    )
+
+
+def rope(rows: int, heads: int, kv_heads: int, head_dim: int, rotary_dim: int = 0) -> Case:
+    q, k = normal(1, rows, heads * head_dim), normal(2, rows, kv_heads * head_dim)
+    rotary_dim = rotary_dim or head_dim
+    angle = normal(3, rows, rotary_dim // 2)
+    cos, sin = np.cos(angle), np.sin(angle)
+    return Case(
+        f"{rows}-{heads}/{kv_heads}x{head_dim}" + f":{rotary_dim}" * (rotary_dim < head_dim),
+        "rope",
+        (activation(q), activation(k), activation(cos), activation(sin)),
+        (output("q", N, heads * head_dim), output("k", N, kv_heads * head_dim)),
+        {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "rotary_dim": rotary_dim},
+        [
+            bounds.rope(q, cos, sin, heads, KESTREL),
+            bounds.rope(k, cos, sin, kv_heads, KESTREL),
+        ],
+        rows,
+    )
 
 
 def attention(
