@@ -15,6 +15,7 @@ from kestrel.models import (
     llama,
     mistral,
     olmo2,
+    phi3,
     qwen2,
     qwen3,
     smollm3,
@@ -39,6 +40,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         module.FAMILY.model_type: module.FAMILY
         for module in (
             llama, mistral, qwen2, qwen3, smollm3, gemma, gemma2, gemma3_text, olmo2, granite,
+            phi3,
         )  # fmt: skip
     }
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from kestrel.errors import ConfigError, UnsupportedModelError
@@ -53,6 +53,7 @@ class Fields:
         self._values = {key: value for key, value in config.items() if value is not None}
         self._nulls = config.keys() - self._values.keys()
         self._taken: set[str] = set()
+        self._code: frozenset[str] = frozenset()
         self.sources: dict[str, str] = {}
         self.notes: list[str] = []
 
@@ -129,6 +130,14 @@ class Fields:
             key,
         )
 
+    def accept_code(self, names: Iterable[str]) -> None:
+        """Accept an ``auto_map`` of these alone, ``module.Class`` each.
+
+        For classes that transformers has taken over under the same names: without
+        ``trust_remote_code`` it too computes by its own, whatever lies in the folder.
+        """
+        self._code = frozenset(names)
+
     def finish(self) -> None:
         """Judge the keys that the family did not take.
 
@@ -181,12 +190,23 @@ class Fields:
         )
 
     def _check_auto_map(self, value: object) -> None:
-        if value is None or isinstance(value, dict) and set(value) <= {"AutoTokenizer"}:
+        if isinstance(value, dict):
+            value = {key: value[key] for key in value if key != "AutoTokenizer"}
+        if not value and isinstance(value, (dict, type(None))):
             return
-        raise UnsupportedModelError(
-            f"auto_map: the model brings its own Python code ({shorten(value)}), which Kestrel "
-            "never runs: remove the key if the model computes what its model_type says",
-            "auto_map",
+        names = value.values() if isinstance(value, dict) else [value]
+        for name in names:
+            # "owner/model--module.Class" names the folder that has the file.
+            if not isinstance(name, str) or name.split("--")[-1] not in self._code:
+                raise UnsupportedModelError(
+                    f"auto_map: the model brings its own Python code ({shorten(value)}), which "
+                    "Kestrel never runs: remove the key if the model computes what its model_type "
+                    "says",
+                    "auto_map",
+                )
+        self.notes.append(
+            f"auto_map names {', '.join(dict.fromkeys(names))}: these files are not run; Kestrel "
+            "computes as transformers' own classes of these names"
         )
 
     def _refuse_unknown(self, rest: Mapping[str, object]) -> None:

@@ -12,7 +12,7 @@ from kestrel.checkpoint import Checkpoint
 from kestrel.models import understand
 from kestrel.models.weights import DecoderWeights
 
-__all__ = ["LAYER_FILES", "bind_all", "write"]
+__all__ = ["LAYER_FILES", "bind_all", "stored_names", "write"]
 
 #: Tensors of the tiny model: nine a layer, embedding, norm, head.
 LAYER_FILES = 9 * 2 + 3
@@ -33,3 +33,8 @@ def bind_all(checkpoint: Checkpoint) -> tuple[DecoderWeights, list[str]]:
     """The weights of a checkpoint by use, and the notes."""
     _, weights, notes = understand(checkpoint)
     return weights, notes
+
+
+def stored_names(weights: DecoderWeights) -> list[str]:
+    """Names of the tensors in use; a part of one is named ``name[begin:end]``."""
+    return sorted({view.name.partition("[")[0] for view in weights.tensors()})

@@ -18,6 +18,7 @@ CLASSES = {
     "gemma3_text": ("Gemma3", "Gemma3Text"),
     "olmo2": ("Olmo2", "Olmo2"),
     "granite": ("Granite", "Granite"),
+    "phi3": ("Phi3", "Phi3"),
 }
 
 #: Sizes that no family has a default for; q is 40 columns wide, k and v are 20.
@@ -79,6 +80,14 @@ FAMILY_TENSORS: dict[str, dict[str, tuple[int, ...]]] = {
         "post_feedforward_layernorm.weight": (32,),
     },
     "granite": _LLAMA,
+    "phi3": {
+        "self_attn.qkv_proj.weight": (80, 32),
+        "self_attn.o_proj.weight": (32, 40),
+        "mlp.gate_up_proj.weight": (96, 32),
+        "mlp.down_proj.weight": (32, 48),
+        "input_layernorm.weight": (32,),
+        "post_attention_layernorm.weight": (32,),
+    },
 }
 
 
@@ -122,6 +131,25 @@ _GRANITE = dict(
     residual_multiplier=0.22, rms_norm_eps=1e-05, rope_scaling=None, tie_word_embeddings=True,
     torch_dtype="bfloat16", use_cache=True,
 )  # fmt: skip
+_PHI_3 = dict(
+    attention_dropout=0.0, bos_token_id=1, embd_pdrop=0.0, eos_token_id=32000, hidden_act="silu",
+    hidden_size=3072, initializer_range=0.02, intermediate_size=8192,
+    max_position_embeddings=131072, num_attention_heads=32, num_hidden_layers=32,
+    num_key_value_heads=32, original_max_position_embeddings=4096, pad_token_id=32000,
+    resid_pdrop=0.0, rms_norm_eps=1e-05, rope_theta=10000.0, tie_word_embeddings=False,
+    torch_dtype="bfloat16", use_cache=True, vocab_size=32064,
+    auto_map={
+        "AutoConfig": "configuration_phi3.Phi3Config",
+        "AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM",
+    },
+)  # fmt: skip
+
+
+def _longrope(pairs: int, name: str = "longrope") -> dict[str, object]:
+    """A block in the shape of the released ones, with growing factors."""
+    short, long = ([1 + top * i / pairs for i in range(pairs)] for top in (2, 60))
+    return {"long_factor": long, "short_factor": short, "type": name}
+
 
 #: Name of a model -> config.json in its shape.
 PUBLIC: dict[str, dict[str, object]] = {
@@ -241,5 +269,39 @@ PUBLIC: dict[str, dict[str, object]] = {
         "granite", **_GRANITE, attention_multiplier=0.0078125, hidden_size=4096,
         intermediate_size=12800, logits_scaling=16.0, max_position_embeddings=131072,
         rope_theta=10000000.0, transformers_version="4.49.0", vocab_size=49159,
+    ),
+    "phi-3-mini-4k": _config(
+        "phi3", **{
+            **_PHI_3, "max_position_embeddings": 4096, "rope_scaling": None, "sliding_window": 2047,
+            "attention_bias": False, "transformers_version": "4.40.2",
+        },
+    ),
+    # The first release has the length at the top level alone, where transformers 5 misses it.
+    "phi-3-mini-128k, its first name of the type": _config(
+        "phi3", **_PHI_3, sliding_window=262144,
+        rope_scaling={**_longrope(48, "su"), "original_max_position_embeddings": 4096},
+    ),
+    "phi-3.5-mini": _config(
+        "phi3", **_PHI_3, attention_bias=False, rope_scaling=_longrope(48), sliding_window=262144,
+        transformers_version="4.43.3",
+    ),
+    "phi-4": _config(
+        "phi3", **{
+            **_PHI_3, "auto_map": None, "hidden_size": 5120, "intermediate_size": 17920,
+            "max_position_embeddings": 16384, "num_attention_heads": 40, "num_hidden_layers": 40,
+            "num_key_value_heads": 10, "original_max_position_embeddings": 16384,
+            "rope_theta": 250000, "rope_scaling": None, "sliding_window": None,
+            "vocab_size": 100352, "transformers_version": "4.47.0",
+        },
+    ),
+    "phi-4-mini": _config(
+        "phi3", **{
+            **_PHI_3, "attention_bias": False, "full_attn_mod": 1, "interpolate_factor": 1,
+            "lm_head_bias": False, "mlp_bias": False, "num_attention_heads": 24,
+            "num_key_value_heads": 8, "partial_rotary_factor": 0.75, "sliding_window": 262144,
+            "rope_scaling": _longrope(48), "tie_word_embeddings": True, "vocab_size": 200064,
+            "transformers_version": "4.45.0",
+            "auto_map": {**_PHI_3["auto_map"], "AutoTokenizer": "Xenova/gpt-4o"},
+        },
     ),
 }  # fmt: skip

@@ -36,6 +36,7 @@ DEFAULTS = {
     "gemma3_text": (4, 256, 1e-6, 1000000.0, 131072, True),
     "olmo2": (4, 8, 1e-5, 10000.0, 2048, False),
     "granite": (4, 8, 1e-6, 10000.0, 2048, False),
+    "phi3": (4, 8, 1e-5, 10000.0, 4096, False),
 }
 
 
@@ -46,7 +47,7 @@ def test_absent_fields_take_the_defaults_of_the_family_and_say_so(family):
     # As many heads as kv heads where the default is more than TINY's 4.
     heads = max(kv_heads, 4)
     config = parse({**TINY, "model_type": family, "num_attention_heads": heads, "hidden_size": 64})
-    assert config.num_kv_heads == (heads if family in ("llama", "olmo2", "granite") else kv_heads)
+    assert config.num_kv_heads == kv_heads
     assert config.head_dim == (64 // heads if head_dim == 8 else head_dim)
     assert (config.rms_norm_eps, config.rope.theta) == (eps, theta)
     assert (config.max_position_embeddings, config.tie_word_embeddings) == (context, tied)
@@ -97,7 +98,7 @@ def test_classes_of_the_family_are_known(family):
 
 #: Keys that change a model, with a value that would, and the families that have them.
 KEYS = {
-    "sliding_window": (8, "mistral qwen2 qwen3 smollm3 gemma2 gemma3_text"),
+    "sliding_window": (8, "mistral qwen2 qwen3 smollm3 gemma2 gemma3_text phi3"),
     "use_sliding_window": (True, "qwen2 qwen3 smollm3"),
     "max_window_layers": (1, "qwen2 qwen3 smollm3"),
     "no_rope_layers": ([1, 0], "smollm3"),
@@ -162,7 +163,7 @@ def test_layer_types_have_one_entry_a_layer(family, kinds):
     assert "layer_types: expected 2 entries" in message
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "gemma", "olmo2", "granite"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma", "olmo2", "granite", "phi3"])
 def test_layers_that_the_class_makes_alike_are_alike(family):
     kind = parse(tiny(family)).layers[0].attention
     assert parse(tiny(family, layer_types=[kind] * 2)) == parse(tiny(family))
@@ -171,7 +172,7 @@ def test_layers_that_the_class_makes_alike_are_alike(family):
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, "8", True, 2**31])
-@pytest.mark.parametrize("family", ["mistral", "qwen2", "smollm3", "gemma2", "gemma3_text"])
+@pytest.mark.parametrize("family", ["mistral", "qwen2", "smollm3", "gemma2", "gemma3_text", "phi3"])
 def test_windows_that_cannot_be_right(family, value):
     assert "sliding_window" in refusal(tiny(family, sliding_window=value), ConfigError)
 

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from unit.binding import bind_all, write  # noqa: F401  write is a fixture
+from unit.binding import bind_all, stored_names, write  # noqa: F401  write is a fixture
 from unit.family_configs import CLASSES, PUBLIC, tiny
 
 from kestrel.models import family_for
@@ -66,8 +66,20 @@ def test_values_equal_those_of_the_class(transformers, name):
         blocks = dict.fromkeys(("full_attention", "sliding_attention"), blocks)
     for kind in config.layers:
         if kind.rope is not None:
-            theirs = {k: v for k, v in blocks[kind.attention].items() if k != "type"}
-            assert dict(kind.rope.settings()) == theirs
+            ours = dict(kind.rope.settings())
+            assert ours == rope_settings(blocks[kind.attention], config.head_dim, ours)
+
+
+def rope_settings(block, head_dim, ours):
+    """A block of the class as RopeConfig has it: lists as tuples, a share as columns, and the
+    factor of cos and sin, which the class computes later (test_rope_types)."""
+    theirs = {k: tuple(v) if isinstance(v, list) else v for k, v in block.items() if k != "type"}
+    share = theirs.pop("partial_rotary_factor", 1.0)
+    if share != 1:
+        theirs["rotary_dim"] = int(head_dim * share)
+    if "attention_factor" in ours:
+        theirs.setdefault("attention_factor", ours["attention_factor"])
+    return theirs
 
 
 #: Settings of layers and scores that public files do not have all of.
@@ -109,8 +121,8 @@ def test_layers_are_those_that_the_model_makes(transformers, torch, name):
     source = LAYERS[name] if name in LAYERS else PUBLIC[name]
     model = reference_model(transformers, torch, source)
     config, _ = understood(source)
-    # MistralModel chooses one mask for all layers; the others ask each layer.
-    of_all = model.config.sliding_window if source["model_type"] == "mistral" else None
+    # Two models choose one mask for all layers; the others ask each layer.
+    of_all = model.config.sliding_window if source["model_type"] in ("mistral", "phi3") else None
     for kind, layer in zip(config.layers, model.model.layers, strict=True):
         attention = layer.self_attn
         assert kind.window == getattr(attention, "sliding_window", of_all)
@@ -133,7 +145,7 @@ def test_what_the_class_saves_finds_its_place(transformers, torch, write, family
     shapes = reference_model(transformers, torch, source).state_dict()
     tensors = {name: np.ones(tuple(each.shape), np.float32) for name, each in shapes.items()}
     weights, _ = bind_all(write(source, tensors))
-    assert len(list(weights.tensors())) == len(tensors) - tied
+    assert len(stored_names(weights)) == len(tensors) - tied
 
 
 @families

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from unit.binding import bind_all, write  # noqa: F401  write is a fixture
+from unit.binding import bind_all, stored_names, write  # noqa: F401  write is a fixture
 from unit.family_configs import FAMILY_TENSORS, tiny
 
 from kestrel.errors import MissingTensorError, ShapeError, UnexpectedTensorError
@@ -10,6 +10,12 @@ from kestrel.errors import MissingTensorError, ShapeError, UnexpectedTensorError
 families = pytest.mark.parametrize("family", FAMILY_TENSORS)
 #: Biases that the config.json of ``tiny`` announces in no family but Qwen2.
 BIASES = ["self_attn.q_proj.bias", "self_attn.o_proj.bias", "mlp.gate_proj.bias"]
+
+#: Projection to the module of Phi-3 whose rows it is.
+FUSED = {
+    **dict.fromkeys(["q_proj", "k_proj", "v_proj"], "qkv_proj"),
+    **dict.fromkeys(["gate_proj", "up_proj"], "gate_up_proj"),
+}
 
 
 def tensors_of(family: str, layers: int = 2) -> dict[str, np.ndarray]:
@@ -29,12 +35,13 @@ def test_every_tensor_finds_its_place(write, family):
     checkpoint = write(untied(family), tensors_of(family))
     weights, notes = bind_all(checkpoint)
     assert notes == []
-    assert sorted(v.name for v in weights.tensors()) == sorted(checkpoint.tensors)
+    assert stored_names(weights) == sorted(checkpoint.tensors)
     for i, layer in enumerate(weights.layers):
         for name in ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"):
             linear = getattr(layer, name)
+            module = FUSED.get(name, name) if family == "phi3" else name
             assert linear.weight.name.startswith(f"model.layers.{i}.")
-            assert linear.weight.name.endswith(f".{name}.weight")
+            assert linear.weight.name.partition("[")[0].endswith(f".{module}.weight")
             assert linear.bias is None or linear.bias.name.endswith(f".{name}.bias")
 
 
@@ -42,7 +49,7 @@ def test_every_tensor_finds_its_place(write, family):
     "families, norms",
     [
         (
-            ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma", "granite"],
+            ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma", "granite", "phi3"],
             ["input_layernorm", None, "post_attention_layernorm", None],
         ),
         (
@@ -89,7 +96,8 @@ def test_biases_that_are_not_announced_are_named(write, family, name):
         with pytest.raises(MissingTensorError, match=full):
             bind_all(write(untied(family), tensors))
         return
-    tensors[full] = np.ones(FAMILY_TENSORS[family][name.replace("bias", "weight")][0], np.float32)
+    shape = FAMILY_TENSORS[family].get(name.replace("bias", "weight"), (1,))
+    tensors[full] = np.ones(shape[0], np.float32)
     with pytest.raises(UnexpectedTensorError, match=f"{full}'.*{family} model .*has no such bias"):
         bind_all(write(untied(family), tensors))
 
@@ -108,10 +116,10 @@ def test_other_prefixes(write, family, body, head):
 
     tensors = {rename(name): values for name, values in tensors_of(family).items()}
     weights, notes = bind_all(write(untied(family), tensors))
-    assert len(list(weights.tensors())) == len(tensors)
+    assert len(stored_names(weights)) == len(tensors)
     assert len(notes) == 1 and (body or "(no prefix)") in notes[0]
-    odd = rename("model.layers.1.mlp.up_proj.weight")
-    tensors["model.layers.1.mlp.up_proj.weight"] = tensors.pop(odd)
+    odd = rename("model.layers.1.mlp.down_proj.weight")
+    tensors["model.layers.1.mlp.down_proj.weight"] = tensors.pop(odd)
     with pytest.raises(MissingTensorError, match=rf"\(1 of {len(tensors)}\): '{odd}'"):
         bind_all(write(untied(family), tensors))
 
