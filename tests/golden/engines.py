@@ -15,13 +15,11 @@ from golden.recipes import RECIPES, Recipe
 from kestrel import bounds
 from kestrel.cache.sequence import Sequence
 from kestrel.diff import StageRow, compare, first_beyond, table
-from kestrel.models import FAMILIES
-from kestrel.models.rope_config import ROPE_TYPES
 from kestrel.program.trace import Trace, TraceSpec
 from kestrel.stages import stages_of
 
 __all__ = ["ENGINES", "ISAS", "Engine", "Folders", "assert_within", "held_to_definition"]
-__all__ += ["LANDED", "same_bits", "trace_of"]
+__all__ += ["same_bits", "trace_of"]
 
 try:
     from kestrel import _ops
@@ -52,16 +50,6 @@ class Engine:
 
 #: Without a built extension the cpu engine stays in the list, so that its absence is seen.
 ENGINES = [Engine("reference"), *(Engine("cpu", isa) for isa in ISAS or (None,))]
-
-
-def _has_landed(recipe: Recipe) -> bool:
-    # Families and RoPE types come one by one; each brings its recipes.
-    types = {rope["rope_type"] for rope in recipe.geometry().ropes.values()}
-    return recipe.config_json()["model_type"] in FAMILIES and types <= set(ROPE_TYPES)
-
-
-#: Names of the recipes that Kestrel runs.
-LANDED = [name for name, recipe in RECIPES.items() if _has_landed(recipe)]
 
 
 def assert_within(rows: list[StageRow]) -> None:

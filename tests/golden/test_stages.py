@@ -15,7 +15,6 @@ import pytest
 from golden.engines import (
     ENGINES,
     ISAS,
-    LANDED,
     Engine,
     Folders,
     assert_within,
@@ -37,7 +36,7 @@ MANY_BLOCKS = (
     "qwen3-window-bf16", "gemma2-alternating",
 )  # fmt: skip
 engines = pytest.mark.parametrize("engine", ENGINES, ids=str)
-recipes = pytest.mark.parametrize("name", LANDED)
+recipes = pytest.mark.parametrize("name", RECIPES)
 
 
 @dataclass
@@ -114,7 +113,7 @@ def test_chunks_and_batches_change_no_bit(
         assert all(same_bits(trace[stage], whole[stage][: len(trace.ids)]) for stage in whole)
 
 
-@pytest.mark.parametrize("name", [name for name in LANDED if RECIPES[name].decode_from is None])
+@pytest.mark.parametrize("name", [n for n, each in RECIPES.items() if each.decode_from is None])
 def test_diff_reads_the_geometry_from_the_loaded_model(
     name: str, folders: Folders, runs: Runs
 ) -> None:

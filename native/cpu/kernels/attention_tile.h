@@ -227,8 +227,9 @@ void KST_FN(CACHE_FORMAT)(const kst_cmd *cmd, const kst_step *step, kst_share sh
     int64_t tasks = 0;
     for (int32_t seq = 0; seq < step->n_seqs; seq++) tasks += tiles_of(step, seq, tokens);
     tasks *= cmd->args.attention.kv_heads;
-    /* Causal tasks grow with the position: first, last, second, last but one, ... makes every run
-     * of them alike. */
+    /* Causal tasks grow with the position, up to the window: first, last, second, last but one, ...
+     * makes every run of them alike (within a third where a step reaches from 0 to twice the
+     * window; steps before and past that are even). */
     const int64_t end = kst_end(tasks, share);
     for (int64_t i = kst_begin(tasks, share); i < end; i++)
         run_task(cmd, step, i % 2 ? tasks - 1 - i / 2 : i / 2, tokens, share.scratch);

@@ -30,6 +30,6 @@ void KST_FN(rope)(const kst_cmd *cmd, const kst_step *step, kst_share share) {
         const float *x = (const float *)cmd->in[side] + at;
         float *y = (float *)cmd->out[side] + at;
         rotate_head(x, cosine, sine, y, half);
-        memcpy(y + rotary, x + rotary, (size_t)(dim - rotary) * sizeof(float));
+        if (rotary < dim) memcpy(y + rotary, x + rotary, (size_t)(dim - rotary) * sizeof(float));
     }
 }
