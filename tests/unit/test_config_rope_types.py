@@ -58,7 +58,7 @@ def test_what_yarn_says_is_taken():
     "scales, expected",
     [
         # DeepSeek: (0.1 m ln 4 + 1) / (0.1 n ln 4 + 1)
-        ({"mscale": 0.7, "mscale_all_dim": 1.3}, (0.07 * math.log(4) + 1) / (0.13 * math.log(4) + 1)),
+        ({"mscale": 7, "mscale_all_dim": 3}, (0.7 * math.log(4) + 1) / (0.3 * math.log(4) + 1)),
         ({"mscale": 1.0, "mscale_all_dim": 1.0}, 1.0),
         # One alone, or zero, is none.
         ({"mscale": 0.7}, 0.1 * math.log(4) + 1),
@@ -94,6 +94,21 @@ def test_longrope_in_other_families():
     rope = parse(LONGROPE).rope
     assert (rope.original_max_position_embeddings, rope.attention_factor) == (256, 1.0)
     assert parse(LONGROPE).rope_length_range is None
+
+
+@pytest.mark.parametrize(
+    "original, limit",
+    [
+        (256, 1024),  # Qwen2.5: max_position_embeddings says the context before yarn
+        (64, 256),  # DeepSeek: the one after it
+        (16, 256),
+        (None, 1024),
+    ],
+)
+def test_yarn_stretches_the_context_as_far_as_it_reaches(original, limit):
+    config = parse({**YARN, "original_max_position_embeddings": original})
+    assert (config.max_position_embeddings, config.context_limit) == (256, limit)
+    assert config.rope_length_range is None
 
 
 def test_dynamic_stretches_the_context():
@@ -166,7 +181,8 @@ def test_kinds_of_layers_have_types_of_their_own():
     values = shown(config)
     assert values["beta_fast"] == (32.0, "default (of transformers)")
     assert values["sliding_attention.factor"] == (2.0, "config.json (rope_parameters)")
-    assert config.context_limit == 256  # full layers do not stretch
+    # full_attention reaches 4 * 256 tokens, sliding_attention 2 * 256: the least counts.
+    assert config.context_limit == 512
     # transformers does not find it there.
     blocks["full_attention"]["truncate"] = False
     with pytest.raises(UnsupportedModelError, match="full_attention: truncate: expected true"):
