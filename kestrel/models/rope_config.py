@@ -163,9 +163,16 @@ class RopeConfig:
         return width
 
     def stretched(self, max_position_embeddings: int) -> int:
-        """Most tokens of a sequence for a model made for ``max_position_embeddings``."""
+        """Most tokens of a sequence for a model made for ``max_position_embeddings``.
+
+        yarn is switched on by its block alone in Qwen's model cards, so that the field stays below
+        what the block reaches. linear has no length of its own to tell which of the two it means.
+        """
         if self.type == "dynamic":
             return int(self.factor * max_position_embeddings)
+        if self.type == "yarn":
+            reach = int(self.factor * self.original_max_position_embeddings)
+            return max(max_position_embeddings, reach)
         return max_position_embeddings
 
     def length_range(self, context: int) -> tuple[int, int] | None:
