@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from kestrel.errors import ConfigError, UnsupportedModelError
-from kestrel.models.checks import check_integer, check_number, shorten
+from kestrel.models.checks import INT32_MAX, check_integer, check_number, shorten
 
 __all__ = ["MAX_TABLE_BYTES", "ROPE_TYPES", "RopeConfig"]
 
@@ -172,7 +172,7 @@ class RopeConfig:
             return int(self.factor * max_position_embeddings)
         if self.type == "yarn":
             reach = int(self.factor * self.original_max_position_embeddings)
-            return max(max_position_embeddings, reach)
+            return max(max_position_embeddings, min(reach, INT32_MAX))
         return max_position_embeddings
 
     def length_range(self, context: int) -> tuple[int, int] | None:

@@ -109,6 +109,8 @@ def test_yarn_stretches_the_context_as_far_as_it_reaches(original, limit):
     config = parse({**YARN, "original_max_position_embeddings": original})
     assert (config.max_position_embeddings, config.context_limit) == (256, limit)
     assert config.rope_length_range is None
+    # Positions travel as int32.
+    assert parse({**YARN, "factor": 1e30}).context_limit == 2**31 - 1
 
 
 def test_dynamic_stretches_the_context():
