@@ -57,7 +57,7 @@ def inspect_folder(
         "hub": None if snapshot is None else _hub(snapshot),
         "model_type": config.model_type,
         "config": [
-            {"name": name, "value": value, "source": source}
+            {"name": name, "value": _plain(value), "source": source}
             for name, value, source in config.described()
         ],
         **_sizes(weights, config),
@@ -77,9 +77,12 @@ def _sizes(weights: "DecoderWeights", config: "DecoderConfig") -> dict[str, obje
     """Parameters and bytes of the tensors in use (a tied head counts once), and of the cache."""
     by_dtype: dict[str, dict[str, int]] = {}
     parameters = 0
+    counted: set[str] = set()
     for view in weights.tensors():
         row = by_dtype.setdefault(view.dtype.value, {"tensors": 0, "bytes": 0})
-        row["tensors"] += 1
+        stored = view.name.partition("[")[0]  # a part of a fused projection is named name[0:40]
+        row["tensors"] += stored not in counted
+        counted.add(stored)
         row["bytes"] += view.nbytes
         parameters += math.prod(view.shape)
     return {

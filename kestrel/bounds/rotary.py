@@ -119,13 +119,14 @@ def _yarn(half: int, lengths: Array, parameters: Parameters, how: Arithmetic) ->
 
     The ramp ``(i - low) / (high - low)`` has an absolute error of three roundings and low's own
     over the ramp's length, the two weights made of it one and two more. Each product with a weight,
-    and the sum of the two, round once.
+    and the sum of the two, round once. Where both ends lie outside the dimensions, the ramp may run
+    backwards.
     """
     theta, factor = float(parameters["rope_theta"]), _factor(parameters)
     power, error = _powers(theta, half, how)
     low, high = _yarn_range(2 * half, theta, parameters)
     ramp = np.clip((np.arange(half) - low) / (high - low), 0.0, 1.0)
-    weight_error = 3 + abs(low) / (high - low) + 2
+    weight_error = 3 + abs(low / (high - low)) + 2
     fast, slow = 1 / power, 1 / (factor * power)
     of_fast = fast * ((1 - ramp) * (error + 1 + 2) + weight_error)
     of_slow = slow * (ramp * (error + 3 + 2) + weight_error)

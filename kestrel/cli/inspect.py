@@ -67,7 +67,9 @@ def _prompt(args: "argparse.Namespace") -> "Prompt | None":
 
 def _sections(report: dict) -> Iterable[str]:
     yield _summary(report)
-    yield _titled("config", [(f["name"], f["value"], f["source"]) for f in report["config"]])
+    fields = ((f["name"], f["value"], f["source"]) for f in report["config"])
+    rows = [(name, _shown(v) if isinstance(v, list) else v, source) for name, v, source in fields]
+    yield _titled("config", rows)
     yield _titled("files", [(f["name"], f"{f['bytes']:,} bytes") for f in report["files"]])
     if report["tokenizer"] is not None:
         yield _titled("tokenizer", [(k, _shown(v)) for k, v in report["tokenizer"].items()])
@@ -121,7 +123,7 @@ def _aligned(rows: list[tuple], indent: str = "") -> str:
 
 
 def _shown(value: object) -> str:
-    """A value of the tokenizer's facts on one line; long lists are cut and counted."""
+    """A value of many parts on one line; long lists are cut and counted."""
     if value is None or value == [] or value == {}:
         return "none"
     if isinstance(value, dict):

@@ -22,7 +22,11 @@ _ROPE = RopeRules(
     original=default(4096),
 )
 #: The released folders bring the files that these classes had before transformers did.
-_CODE = ("configuration_phi3.Phi3Config", "modeling_phi3.Phi3ForCausalLM", "modeling_phi3.Phi3Model")
+_CODE = (
+    "configuration_phi3.Phi3Config",
+    "modeling_phi3.Phi3ForCausalLM",
+    "modeling_phi3.Phi3Model",
+)
 
 
 def read(fields: Fields) -> DecoderConfig:

@@ -86,18 +86,19 @@ def _exponents(dim: int) -> np.ndarray:
 #: Far more than the error of any libm's pow in float64, and of the product around it.
 _DOUBT = 2.0**-40
 # A power closer than 1e-40 (relative) to the midpoint of two float32 values would be needed for the
-# digits below to round wrongly; the midpoints themselves are never reached (24-bit theta).
+# digits below to round wrongly, without being the midpoint (as 4097 ** 2 is).
 _DIGITS = 48
+_EXACT = Decimal("1e-40")
 
 
 def _powers(bases: "np.ndarray | list[float]", exponents: np.ndarray) -> np.ndarray:
-    """float32(base) ** exponent of float32 numbers, correctly rounded: [bases, exponents].
+    """float32(base) ** exponent, rounded correctly to float32: [bases, exponents].
 
     The platform's pow decides only where its error cannot matter: where float32 rounds everything
     near its result to one value. The rest, one in some ten thousand, is computed by hand.
     """
-    bases, exponents = np.asarray(bases, np.float32), np.asarray(exponents, np.float32)
-    near = bases.astype(np.float64)[:, None] ** exponents.astype(np.float64)
+    bases, exponents = np.asarray(bases, np.float32), np.asarray(exponents, np.float64)
+    near = bases.astype(np.float64)[:, None] ** exponents
     powers = (near * (1 - _DOUBT)).astype(np.float32)
     doubtful = powers != (near * (1 + _DOUBT)).astype(np.float32)
     # A context of our own: the caller's may trap inexact results or hold few digits.
@@ -109,8 +110,10 @@ def _powers(bases: "np.ndarray | list[float]", exponents: np.ndarray) -> np.ndar
 
 
 def _nearest_float32(value: Decimal) -> np.float32:
-    # Through float64 alone a value might round twice, so its neighbours compete.
     near = np.float32(float(value))
+    if abs(Decimal(float(value)) - value) <= _EXACT * value:
+        return near
+    # Through float64 a value might have rounded twice, so its neighbours compete.
     candidates = (near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(np.inf)))
     finite = (c for c in candidates if np.isfinite(c))
     return min(finite, key=lambda candidate: abs(Decimal(float(candidate)) - value))
@@ -133,7 +136,8 @@ def _llama3(inv_freq: np.ndarray, rope: RopeConfig) -> np.ndarray:
 def _dynamic(rope: RopeConfig, dim: int, lengths: range) -> np.ndarray:
     """transformers' _compute_dynamic_ntk_parameters, which has the length in an integer tensor.
 
-    Up to the model's own length, theta is as it is.
+    Up to the model's own length, theta is as it is. torch raises a tensor of one number to a Python
+    float in float64: its exponent is not rounded to float32.
     """
     limit, factor = rope.max_position_embeddings, rope.factor
     length = np.maximum(np.asarray(lengths), limit)

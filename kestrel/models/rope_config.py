@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from kestrel.errors import ConfigError, UnsupportedModelError
-from kestrel.models.checks import check_integer, check_number, shorten
+from kestrel.models.checks import INT32_MAX, check_integer, check_number, shorten
 
 __all__ = ["MAX_TABLE_BYTES", "ROPE_TYPES", "RopeConfig"]
 
@@ -163,9 +163,16 @@ class RopeConfig:
         return width
 
     def stretched(self, max_position_embeddings: int) -> int:
-        """Most tokens of a sequence for a model made for ``max_position_embeddings``."""
+        """Most tokens of a sequence for a model made for ``max_position_embeddings``.
+
+        yarn is switched on by its block alone in Qwen's model cards, so that the field stays below
+        what the block reaches. linear has no length of its own to tell which of the two it means.
+        """
         if self.type == "dynamic":
             return int(self.factor * max_position_embeddings)
+        if self.type == "yarn":
+            reach = int(self.factor * self.original_max_position_embeddings)
+            return max(max_position_embeddings, min(reach, INT32_MAX))
         return max_position_embeddings
 
     def length_range(self, context: int) -> tuple[int, int] | None:

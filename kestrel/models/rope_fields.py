@@ -113,6 +113,7 @@ def parse_layer_ropes(
     local = fields.take("rope_local_base_freq")
     if local is not None:
         check_number("rope_local_base_freq", local)
+    _refuse_old_name_of_type(fields.take(_OLD))
     top = {
         "full_attention": {key: fields.take(key) for key in ("rope_theta", _OLD)},
         "sliding_attention": {"rope_theta": local},
@@ -134,6 +135,19 @@ def parse_layer_ropes(
         prefix = "" if kind == "full_attention" else f"{kind}."
         fields.sources.update({f"{prefix}{key}": own.sources[key] for key in own.sources})
     return ropes
+
+
+def _refuse_old_name_of_type(block: object) -> None:
+    """Gemma3TextConfig lays the block over one whose ``rope_type`` is default, which stays."""
+    if not isinstance(block, dict) or block.get("rope_type") is not None:
+        return
+    if block.get("type") not in (None, "default"):
+        raise UnsupportedModelError(
+            f"{_OLD}.type: found {shorten(block['type'])}: for this model_type transformers reads "
+            "rope_type alone, and would leave the scaling out: rename the key to rope_type if the "
+            "model was trained with it",
+            f"{_OLD}.type",
+        )
 
 
 def _read_block(fields: Fields, name: str, rules: RopeRules) -> dict[str, object]:

@@ -71,7 +71,7 @@ static void attention(int heads, int kv_heads, int dim, int dtype, int window, f
     for (int s = 0, block = blocks; s < n_seqs; s++) {
         const int first = window && old[s] >= window ? (old[s] + 1 - window) / 16 : 0;
         for (int i = 0; i < (context[s] + 15) / 16; i++)
-            table[s * max_blocks + i] = i < first ? INT32_MAX - i : block--;
+            table[s * max_blocks + i] = i < first ? (1 << 29) - i : block--;
         for (int i = 0; i < new[s]; i++) positions[seq_start[s] + i] = old[s] + i;
         for (int64_t j = first * 16; j < context[s]; j++)
             for (int64_t k = 0; k < kv_heads; k++)

@@ -211,6 +211,16 @@ def test_yarn_by_hand() -> None:
         assert cos[0] == pytest.approx(stretch * np.cos([3.0, 0.03 / 8]), rel=1e-12)
 
 
+def test_yarn_divides_all_where_the_ramp_begins_after_the_last_dimension() -> None:
+    """It begins at 8 log10(10 ** 1.75 * 64 pi / 64 pi) / 2 = 7 and a little, and ends at 7."""
+    parameters = {"rope_type": "yarn", "rope_theta": 10.0, "factor": 4.0, "truncate": False}
+    parameters |= {"original_max_position_embeddings": 64 * math.pi * 10**1.751}
+    parameters |= {"max_position_embeddings": 1 << 20, "attention_factor": 1.0}
+    (cos, bound), _ = bounds.rotary(np.array([4]), np.array([5]), 4, parameters, KESTREL)
+    assert cos[0] == pytest.approx(np.cos(10.0 ** (-np.arange(4) / 4)), rel=1e-14)
+    assert (bound >= 4 * U).all()
+
+
 def test_rotary_of_an_unknown_type_is_refused() -> None:
     with pytest.raises(ValueError, match="expected one of default, .*, found 'su'"):
         parameters = {"rope_type": "su", "rope_theta": 1e4}

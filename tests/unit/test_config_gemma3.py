@@ -100,6 +100,8 @@ def test_each_kind_has_its_rope(changes, full, local):
             "sliding_attention: rope_theta: .* says 10000.0, .* says 20000.0",
         ),
         ({"rope_scaling": {"rope_type": "wide"}}, "full_attention: rope_scaling.rope_type"),
+        # The class would run it without the scaling.
+        ({"rope_scaling": {"type": "linear", "factor": 8.0}}, "rope_scaling.type: found 'linear'"),
         ({"rope_local_base_freq": 0}, "rope_local_base_freq: expected"),
     ],
 )

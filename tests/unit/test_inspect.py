@@ -145,3 +145,34 @@ def test_a_refusal_is_one_line_and_status_2(write, capsys):
     captured = capsys.readouterr()
     assert captured.out == "" and "sliding_window" in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_fused_projections_and_long_lists(tmp_path, capsys):
+    config = {
+        "model_type": "phi3", "vocab_size": 64, "hidden_size": 40, "intermediate_size": 24,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 20,
+        "original_max_position_embeddings": 16,
+        "rope_scaling": {"type": "su", "short_factor": [1] * 10, "long_factor": [2.5] * 10},
+    }  # fmt: skip
+    shapes = {
+        "model.embed_tokens.weight": (64, 40),
+        "model.layers.0.self_attn.qkv_proj.weight": (120, 40),
+        "model.layers.0.self_attn.o_proj.weight": (40, 40),
+        "model.layers.0.mlp.gate_up_proj.weight": (48, 40),
+        "model.layers.0.mlp.down_proj.weight": (40, 24),
+        "model.layers.0.input_layernorm.weight": (40,),
+        "model.layers.0.post_attention_layernorm.weight": (40,),
+        "model.norm.weight": (40,),
+        "lm_head.weight": (64, 40),
+    }
+    tensors = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    folder = write_checkpoint(tmp_path / "model", config, tensors)
+    report = inspect_folder(folder)
+    values = sum(value.size for value in tensors.values())
+    assert report["parameters"] == values
+    assert report["weights"] == {"BF16": {"tensors": 9, "bytes": 2 * values}}
+    assert field(report, "long_factor")["value"] == [2.5] * 10
+    assert main(["inspect", str(folder)]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    eight = ", ".join(["2.5"] * 8)
+    assert f"long_factor {eight} and 2 more config.json (rope_scaling)" in lines
