@@ -7,19 +7,9 @@ from unit.llama_configs import PUBLIC_CONFIGS as LLAMA_CONFIGS
 __all__ = ["CLASSES", "FAMILY_TENSORS", "PUBLIC", "TINY", "tiny"]
 
 #: model_type -> beginnings of its classes' names in transformers, XForCausalLM and XConfig.
-CLASSES = {
-    "llama": ("Llama", "Llama"),
-    "mistral": ("Mistral", "Mistral"),
-    "qwen2": ("Qwen2", "Qwen2"),
-    "qwen3": ("Qwen3", "Qwen3"),
-    "smollm3": ("SmolLM3", "SmolLM3"),
-    "gemma": ("Gemma", "Gemma"),
-    "gemma2": ("Gemma2", "Gemma2"),
-    "gemma3_text": ("Gemma3", "Gemma3Text"),
-    "olmo2": ("Olmo2", "Olmo2"),
-    "granite": ("Granite", "Granite"),
-    "phi3": ("Phi3", "Phi3"),
-}
+_NAMES = "Llama Mistral Qwen2 Qwen3 SmolLM3 Gemma Gemma2 Olmo2 Granite Phi3".split()
+CLASSES = {name.lower(): (name, name) for name in _NAMES}
+CLASSES["gemma3_text"] = ("Gemma3", "Gemma3Text")
 
 #: Sizes that no family has a default for; q is 40 columns wide, k and v are 20.
 TINY: dict[str, object] = {
