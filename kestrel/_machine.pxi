@@ -70,24 +70,44 @@ cdef int _ceiling(isa) except -1:
     )
 
 
-def top_candidates(const float[::1] logits, int32_t k):
-    """The k largest logits, descending, equal ones by lower id; NaN is left out.
+def top_candidates(const float[::1] logits, int32_t[::1] ids, float[::1] values):
+    """The largest logits, descending, equal ones by lower id, as many as fit; NaN is left out.
 
-    Returns (ids, values): array('i') and array('f') of at most k elements.
+    Fills ``ids`` and ``values``, which are of one length, and returns how many there are.
     """
-    if k < 1 or logits.shape[0] < 1:
-        raise ValueError(f"expected k and a row of at least 1, found {k} and {logits.shape[0]}")
-    k = min(k, logits.shape[0])
-    ids, values = array("i", bytes(4 * k)), array("f", bytes(4 * k))
-    cdef int32_t[::1] c_ids = ids
-    cdef float[::1] c_values = values
-    cdef int32_t found = kst_top_candidates(&logits[0], logits.shape[0], k, &c_ids[0], &c_values[0])
-    return (ids, values) if found == k else (ids[:found], values[:found])
+    if ids.shape[0] != values.shape[0] or min(ids.shape[0], logits.shape[0]) < 1:
+        raise ValueError(
+            f"expected a row of at least 1, and as many ids as values, at least 1: found "
+            f"{logits.shape[0]}, {ids.shape[0]} and {values.shape[0]}"
+        )
+    cdef int32_t found = kst_top_candidates(
+        &logits[0], logits.shape[0], ids.shape[0], &ids[0], &values[0]
+    )
+    if found < 0:
+        raise MemoryError(f"no memory to select {ids.shape[0]} of {logits.shape[0]} logits")
+    return found
 
 
-def log_sum_exp(const float[::1] logits):
-    """log(sum(exp(logits))), a Python float: the same bits on every instruction set."""
-    return kst_log_sum_exp(&logits[0], logits.shape[0]) if logits.shape[0] else float("-inf")
+def mass(const float[::1] logits, double highest, double scale):
+    """The sum of ``2**((logit - highest) * scale)`` over a row, a Python float.
+
+    ``highest``: finite, and no logit is above it. The same bits on every instruction set.
+    """
+    return kst_mass(&logits[0], logits.shape[0], highest, scale) if logits.shape[0] else 0.0
+
+
+def weigh(const float[::1] logits, double scale, double[::1] weights, double[::1] sums):
+    """Fill ``weights`` with ``2**((logit - logits[0]) * scale)``, ``sums`` with these added up.
+
+    All of one length. ``logits[0]``: finite, the highest. The same bits on every instruction set.
+    """
+    cdef Py_ssize_t n = logits.shape[0]
+    if n < 1 or weights.shape[0] != n or sums.shape[0] != n:
+        raise ValueError(
+            f"expected at least 1 logit, and as many weights and sums: found {n}, "
+            f"{weights.shape[0]} and {sums.shape[0]}"
+        )
+    kst_weigh(&logits[0], n, scale, &weights[0], &sums[0])
 
 
 def simd_names():

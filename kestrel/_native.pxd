@@ -159,7 +159,8 @@ cdef extern from "kestrel/cpu.h" nogil:
 
     int32_t kst_top_candidates(const float *logits, int64_t n, int32_t k, int32_t *ids,
                                float *values)
-    double kst_log_sum_exp(const float *logits, int64_t n)
+    double kst_mass(const float *logits, int64_t n, double highest, double scale)
+    void kst_weigh(const float *logits, int64_t n, double scale, double *weights, double *sums)
 
     const char *kst_simd_name(int index)
     int kst_simd_test(int isa, const char *name, const void *a, const void *b, const void *c,

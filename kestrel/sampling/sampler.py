@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Callable
 
 import numpy as np
 
@@ -18,9 +16,9 @@ from kestrel.sampling.transforms import Candidates
 
 __all__ = ["Sampled", "Sampler", "build"]
 
-#: How many candidates are selected first; when the cut could matter, eight times as many are.
+#: How many candidates are selected first; more are when the cut could matter.
 FIRST_CUT = 256
-_GROWTH = 8
+_ALL = 2**31  # no vocabulary has as many
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,8 @@ class Sampler:
             without_text = without_text[:-1]
         self._holes = without_text
         self._hole_ids = frozenset(without_text.tolist())
-        self._top_candidates = _first_stage()
+        changes = params.logit_bias or params.has_penalties or self._hole_ids
+        self._keeps_rows = not changes and self._limit == vocab_size
         if self._limit == 0:
             raise RequestError(f"none of the {vocab_size} ids of the vocabulary has text")
 
@@ -121,7 +120,7 @@ class Sampler:
                 f"logits: expected finite numbers, found a highest of {highest} with {bad} of "
                 f"{self._vocab_size} not finite; KESTREL_EAGER=1 finds the stage where it began"
             )
-        row = self._process(raw, history)
+        row = raw if self._keeps_rows else self._process(raw, history)
         p = self.params
         if p.is_greedy:
             token = int(row.argmax())
@@ -133,7 +132,7 @@ class Sampler:
             return Sampled(token)
         if p.logprobs_after_sampling:
             return _report_drawn(token, chosen, total, p.logprobs)
-        top = self._top_candidates(raw, p.logprobs) if p.logprobs else None
+        top = transforms.top_candidates(raw, p.logprobs) if p.logprobs else None
         return _report_raw(token, raw, top)
 
     def _process(self, raw: np.ndarray, history: TokenHistory | None) -> np.ndarray:
@@ -171,26 +170,39 @@ class Sampler:
         wanted = p.logprobs or 0 if p.logprobs_after_sampling else 0
         count = min(p.top_k or max(FIRST_CUT, wanted), len(row))
         while True:
-            c = self._top_candidates(row, count)
-            c = transforms.scale(c, p.temperature)
-            if not p.top_k and count < len(row) and whole is None and p.top_p < 1.0:
-                whole = transforms.mass(row, p.temperature)
+            c = transforms.scale(transforms.top_candidates(row, count), p.temperature)
+            complete = bool(p.top_k) or count == len(row)
+            share = None  # of the mass, which the list must reach
+            if not complete and (p.top_p < 1.0 or p.min_p == 0.0):
+                if whole is None:
+                    whole = transforms.mass(row, p.temperature, float(c.logits[0]))
+                share = p.top_p if p.top_p < 1.0 else u
             kept = c
             if p.top_p < 1.0:
                 kept = transforms.top_p(kept, p.top_p, whole)
             if p.min_p > 0.0:
                 kept = transforms.min_p(kept, p.min_p)
-            complete = bool(p.top_k) or count == len(row)
             if complete or len(kept) < len(c):
                 token = transforms.draw(kept, u)
                 assert token is not None
                 return token, kept, float(kept.cumulative[-1])
             if p.top_p == 1.0 and p.min_p == 0.0:
-                whole = transforms.mass(row, p.temperature) if whole is None else whole
                 token = transforms.draw(c, u, whole)
                 if token is not None:
                     return token, c, whole
-            count = min(count * _GROWTH, len(row))
+            count = min(_longer(c, share, whole), len(row))
+
+
+def _longer(c: Candidates, share: float | None, whole: float | None) -> int:
+    """How many candidates to try after ``c``, whose mass is less than ``share`` of ``whole``."""
+    if share is None or whole is None:
+        return 8 * len(c)
+    last = float(c.weights[-1])
+    if last == 0.0:
+        return _ALL
+    # If all the others weighed as much as the last one: they weigh less, so four times as many.
+    lacking = (share * whole - float(c.cumulative[-1])) / last
+    return len(c) + max(len(c), math.ceil(min(4.0 * lacking, _ALL)))
 
 
 def _report_drawn(token: int, c: Candidates, total: float, count: int) -> Sampled:
@@ -209,17 +221,3 @@ def _report_raw(token: int, raw: np.ndarray, top: Candidates | None) -> Sampled:
     return Sampled(
         token, float(raw[token]) - norm, tuple((other, float(logprob)) for other, logprob in listed)
     )
-
-
-def _first_stage() -> Callable[[np.ndarray, int], Candidates]:
-    """The native selection where it is built, else NumPy's: the same result bit for bit."""
-    try:
-        native = importlib.import_module("kestrel._ops").top_candidates
-    except (ImportError, AttributeError):
-        return transforms.top_candidates
-
-    def select(row: np.ndarray, k: int) -> Candidates:
-        ids, logits = native(row, min(k, len(row)))
-        return Candidates(np.asarray(ids), np.asarray(logits))
-
-    return select

@@ -17,20 +17,23 @@ penalty:
 9. ``draw``
 
 Steps 1 to 3 work on a row of float32 logits, the others on a list of candidates in order. Weights
-and sums are float64 and the same bits on every platform (``kestrel.sampling.portable``).
+and sums are float64 and the same bits on every platform: what runs over a row is native where the
+extension is built, else NumPy's that specifies it (``kestrel.sampling.portable``).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from kestrel.sampling.history import TokenHistory
-from kestrel.sampling.portable import exp_nonpositive, tree_sum
+
+try:
+    from kestrel import _ops as rows
+except ImportError:
+    from kestrel.sampling import portable as rows
 
 __all__ = [
     "Candidates",
@@ -46,41 +49,55 @@ __all__ = [
     "top_p",
 ]
 
-#: Logits worked on at a time in ``mass``: its float64 temporaries then stay in the cache.
-_BLOCK = 4096
+_LOG2_E = 1.4426950408889634  # log2(e)
 
 
-@dataclass(frozen=True, eq=False)
 class Candidates:
-    """The head of a distribution: most likely first, equals by ascending id; never empty.
+    """The head of a distribution: most likely first, equals by ascending id; immutable, not empty.
 
     Attributes:
         ids: int32 [k].
-        logits: float32 [k]; float64 [k] and relative to the first once scaled.
+        logits: float32 [k].
+        temperature: above 1e-300, divides the logits.
     """
 
-    ids: np.ndarray
-    logits: np.ndarray
+    __slots__ = ("_cumulative", "_weights", "ids", "logits", "temperature")
 
-    @cached_property
+    def __init__(self, ids: np.ndarray, logits: np.ndarray, temperature: float = 1.0) -> None:
+        self.ids = ids
+        self.logits = logits
+        self.temperature = temperature
+        self._weights: np.ndarray | None = None
+        self._cumulative: np.ndarray | None = None
+
+    @property
     def weights(self) -> np.ndarray:
-        """Probabilities relative to the first candidate's, float64 [k]: exp(logits - logits[0])."""
-        logits = self.logits.astype(np.float64)
-        return exp_nonpositive(logits - logits[0])
+        """Probabilities relative to the first candidate's, float64 [k].
 
-    @cached_property
+        exp((logits - logits[0]) / temperature), which does not overflow.
+        """
+        if self._weights is None:
+            self._weigh()
+        return self._weights
+
+    @property
     def cumulative(self) -> np.ndarray:
         """Weights added up one by one, first to last, float64 [k]."""
-        return np.add.accumulate(self.weights)
+        if self._cumulative is None:
+            self._weigh()
+        return self._cumulative
+
+    def _weigh(self) -> None:
+        self._weights, self._cumulative = np.empty((2, len(self.ids)))
+        rows.weigh(self.logits, _LOG2_E / self.temperature, self._weights, self._cumulative)
 
     def head(self, count: int) -> Candidates:
         """The first ``count`` candidates; itself when that is all of them."""
         if count >= len(self.ids):
             return self
-        kept = Candidates(self.ids[:count], self.logits[:count])
-        for name in ("weights", "cumulative"):  # what is known of the whole is known of its head
-            if name in self.__dict__:
-                kept.__dict__[name] = self.__dict__[name][:count]
+        kept = Candidates(self.ids[:count], self.logits[:count], self.temperature)
+        if self._weights is not None:  # what is known of the whole is known of its head
+            kept._weights, kept._cumulative = self._weights[:count], self._cumulative[:count]
         return kept
 
     def __len__(self) -> int:
@@ -121,41 +138,32 @@ def penalize(
 def top_candidates(row: np.ndarray, k: int) -> Candidates:
     """The k highest of float32 logits [V] without NaN: descending, equals by ascending id.
 
-    All of them when k is V or more. The specification of ``kestrel._ops.top_candidates``.
+    All of them when k is V or more.
     """
-    if k < len(row):
-        border = np.partition(row, len(row) - k)[len(row) - k]
-        above = np.flatnonzero(row > border)
-        equal = np.flatnonzero(row == border)[: k - len(above)]
-        ids = np.concatenate([above, equal])
-    else:
-        ids = np.arange(len(row))
-    # Ids ascend within each group of equal logits, and a stable sort keeps them so.
-    ids = ids[np.argsort(-row[ids], kind="stable")]
-    return Candidates(ids.astype(np.int32), row[ids])
+    k = min(k, len(row))
+    ids, logits = np.empty(k, np.int32), np.empty(k, np.float32)
+    found = rows.top_candidates(row, ids, logits)
+    return Candidates(ids[:found], logits[:found])
 
 
 def scale(c: Candidates, temperature: float) -> Candidates:
-    """Logits, relative to the highest, divided by a temperature above 0; float64, no overflow."""
-    logits = c.logits.astype(np.float64)
-    return Candidates(c.ids, (logits - logits[0]) / temperature)
+    """The logits divided by a temperature above 0."""
+    return Candidates(c.ids, c.logits, temperature)
 
 
-def mass(row: np.ndarray, temperature: float) -> float:
-    """The sum of the weights of a whole row [V] of logits, relative to its highest, float64."""
-    highest = float(row.max())
-    sums = []
-    for start in range(0, len(row), _BLOCK):
-        block = row[start : start + _BLOCK].astype(np.float64)
-        block -= highest
-        block /= temperature
-        sums.append(tree_sum(exp_nonpositive(block)))
-    return tree_sum(np.array(sums))
+def mass(row: np.ndarray, temperature: float, highest: float | None = None) -> float:
+    """The sum of the weights of a whole row [V] of float32 logits, relative to its highest.
+
+    ``highest`` saves looking for it.
+    """
+    highest = float(row.max()) if highest is None else highest
+    return rows.mass(row, highest, _LOG2_E / temperature)
 
 
 def log_sum_exp(row: np.ndarray) -> float:
     """log(sum(exp(row))) of a row [V] of logits: logit minus this is a log-probability."""
-    return float(row.max()) + math.log(mass(row, 1.0))
+    highest = float(row.max())
+    return highest + math.log(mass(row, 1.0, highest))
 
 
 def top_k(c: Candidates, k: int) -> Candidates:
@@ -171,7 +179,7 @@ def top_p(c: Candidates, p: float, whole: float | None = None) -> Candidates:
     is the whole. When the head ends before p is reached, all of it comes back.
     """
     total = c.cumulative[-1] if whole is None else whole
-    reached = int(np.searchsorted(c.cumulative, p * total, side="left"))
+    reached = int(c.cumulative.searchsorted(p * total, side="left"))
     return c.head(reached + 1)
 
 
@@ -186,5 +194,5 @@ def draw(c: Candidates, u: float, whole: float | None = None) -> int | None:
     ``whole`` as for ``top_p``; None is returned when u falls beyond the head.
     """
     total = c.cumulative[-1] if whole is None else whole
-    index = int(np.searchsorted(c.cumulative, u * total, side="right"))
+    index = int(c.cumulative.searchsorted(u * total, side="right"))
     return int(c.ids[index]) if index < len(c) else None

@@ -19,8 +19,9 @@ KST_KERNEL(soft_cap)
 KST_KERNEL(gather_rows)
 KST_KERNEL(argmax)
 KST_KERNEL(copy)
-float KST_FN(largest)(const float *x, int64_t n);
-double KST_FN(exp_sum)(const float *x, int64_t n, float max);
+void KST_FN(block_maxima)(const float *x, int64_t n, int64_t size, float *maxima);
+double KST_FN(mass)(const float *x, int64_t n, double highest, double scale);
+void KST_FN(weigh)(const float *x, int64_t n, double highest, double scale, double *w);
 int KST_FN(simd_test)(const char *name, const void *a, const void *b, const void *c, void *out);
 
 const kst_table KST_JOIN(kst_table_, KST_ISA) = {
@@ -40,7 +41,8 @@ const kst_table KST_JOIN(kst_table_, KST_ISA) = {
             [KST_OP_argmax] = {KST_FN(argmax)},
             [KST_OP_copy] = {KST_FN(copy)},
         },
-    .largest = KST_FN(largest),
-    .exp_sum = KST_FN(exp_sum),
+    .block_maxima = KST_FN(block_maxima),
+    .mass = KST_FN(mass),
+    .weigh = KST_FN(weigh),
     .simd_test = KST_FN(simd_test),
 };

@@ -9,8 +9,9 @@
 typedef struct {
     kst_kernel
         *kernels[KST_OP_COUNT][KST_DTYPES]; /* NULL: a lower table's; without a dtype, index 0 */
-    float (*largest)(const float *x, int64_t n);
-    double (*exp_sum)(const float *x, int64_t n, float max);
+    void (*block_maxima)(const float *x, int64_t n, int64_t size, float *maxima);
+    double (*mass)(const float *x, int64_t n, double highest, double scale);
+    void (*weigh)(const float *x, int64_t n, double highest, double scale, double *w);
     int (*simd_test)(const char *name, const void *a, const void *b, const void *c, void *out);
 } kst_table;
 

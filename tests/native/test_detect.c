@@ -1,6 +1,6 @@
 /* Choice of instruction sets and kernels, machine facts, sampling over one row. */
 #include "expect.h"
-#include "kestrel/cpu.h"
+#include "table.h"
 
 #include <math.h>
 #include <string.h>
@@ -63,13 +63,16 @@ static void check_many_candidates(void) {
     static float values[700];
     static const int sizes[] = {1, 63, 64, 65, 1000, 4097, 20000}, counts[] = {1, 5, 40, 256, 700};
     uint32_t state = 1;
-    for (int round = 0; round < 4; round++)
+    for (int round = 0; round < 7; round++)
         for (int s = 0; s < 7; s++) {
             for (int i = 0; i < sizes[s]; i++) {
                 state = state * 1664525 + 1013904223;
-                /* 0: all differ; 1: many ties; 2: mostly NaN; 3: all equal */
-                x[i] = round == 3 ? 1.0f : (float)(round == 1 ? state >> 27 : state >> 8);
+                /* 0: all differ; 1: many ties; 2: mostly NaN; 3: all equal; 4: ascending;
+                 * 5: descending; 6: zeros of both signs and -inf */
+                x[i] = (float)(round == 1 ? state >> 27 : state >> 8);
                 if (round == 2 && i % 50) x[i] = NAN;
+                if (round >= 3) x[i] = (const float[]){1.0f, 0.5f * i, -3.0f * i}[round % 3];
+                if (round == 6) x[i] = state >> 30 ? i % 2 ? 0.0f : -0.0f : -INFINITY;
             }
             for (int c = 0; c < 5; c++) {
                 const int32_t n = kst_top_candidates(x, sizes[s], counts[c], ids, values);
@@ -85,22 +88,38 @@ static void check_many_candidates(void) {
         }
 }
 
-static void check_log_sum_exp(void) {
-    static float row[100000];
+/* Against exp of the C library, and the same bits from every instruction set. */
+static void check_masses(void) {
+    static float row[100003];
+    static double weights[2][2000], sums[2000];
     double sum = 0.0;
-    for (int i = 0; i < 100000; i++) {
-        row[i] = (float)((i * 7919) % 30011) / 1000.0f;
+    for (int i = 0; i < 100003; i++) {
+        row[i] = i ? (float)((i * 7919) % 30011) / -1000.0f : 0.0f;
         sum += exp((double)row[i]);
     }
-    /* each float32 exp within 1 ulp and its argument within half an ulp of 30; a lane of a part
-     * adds 16 numbers */
-    EXPECT(fabs(kst_log_sum_exp(row, 100000) - log(sum)) < (2 + 15 + 16 + 4) * 0x1p-24);
-    EXPECT(fabs(kst_log_sum_exp((const float[]){-2.5f}, 1) - -2.5) == 0.0);
-    EXPECT(fabs(kst_log_sum_exp((const float[]){0.0f, 0.0f}, 2) - 0.6931471805599453) < 1e-15);
-    EXPECT(kst_log_sum_exp(row, 0) == -INFINITY);
-    EXPECT(isnan(kst_log_sum_exp((const float[]){1.0f, NAN}, 2)));
-    EXPECT(kst_log_sum_exp((const float[]){1.0f, INFINITY}, 2) == INFINITY);
-    printf("log_sum_exp %a\n", kst_log_sum_exp(row, 100000)); /* the same on every machine */
+    const double scale = 1.4426950408889634, mass = kst_mass(row, 100003, 0.0, scale);
+    /* units of 2^-53: a weight 2.5, its exponent of at most 30 two roundings, exp of the library 1,
+     * a tree of 512 numbers 9, their sums 196; the plain sum here one for each number */
+    EXPECT(fabs(mass - sum) < (2.5 + 60 + 1 + 9 + 196 + 100003) * 0x1p-53 * sum);
+    EXPECT(kst_mass(row, 1, 0.0, scale) == 1.0 && kst_mass(row, 0, 0.0, scale) == 0.0);
+    for (int i = 0; i < 2000; i++) row[i] = i < 1999 ? -0.75f * i : -INFINITY; /* 0 from 1362 on */
+    kst_weigh(row, 2000, 1.0, weights[0], sums);
+    sum = 0.0;
+    for (int i = 0; i < 2000; i++) {
+        const double exact = row[i] <= -1021.5f ? 0.0 : exp2((double)row[i]);
+        EXPECT(fabs(weights[0][i] - exact) <= (2.5 + 2) * 0x1p-53 * exact); /* ours and theirs */
+        EXPECT(sums[i] == (sum += weights[0][i]));
+    }
+    for (int isa = 0; isa < kst_isa_count(); isa++) {
+        if (!kst_isa_supported(isa)) continue;
+        const kst_table *table = kst_table_of(isa);
+        for (int n = 1; n <= 2000; n = 3 * n + 1) {
+            table->weigh(row, n, 0.0, 1.0, weights[1]);
+            EXPECT(!memcmp(weights[0], weights[1], (size_t)n * sizeof **weights));
+            EXPECT(table->mass(row, n, 0.0, 0.01) == kst_mass(row, n, 0.0, 0.01));
+        }
+    }
+    EXPECT(mass == 0x1.a0975874bce8p+11); /* what kestrel/sampling/portable.py gives */
 }
 
 int main(void) {
@@ -108,7 +127,7 @@ int main(void) {
     check_kernels();
     check_candidates();
     check_many_candidates();
-    check_log_sum_exp();
+    check_masses();
     EXPECT(kst_affinity_cpus() >= 1 && kst_performance_cpus() >= 0);
     printf("processors: %d\n%d failures\n", kst_affinity_cpus(), failures);
     return failures ? 1 : 0;

@@ -1,14 +1,17 @@
 """Each transform on worked examples: arithmetic by hand unless a source is named."""
 
+import decimal
 import math
 
 import numpy as np
 import pytest
 
-from kestrel.sampling import transforms
+from kestrel.sampling import portable, transforms
 from kestrel.sampling.history import TokenHistory
-from kestrel.sampling.portable import exp_nonpositive, tree_sum
+from kestrel.sampling.portable import exp2_nonpositive, tree_sum
 from kestrel.sampling.transforms import Candidates
+
+LOG2_E = 1.4426950408889634
 
 
 def row(*logits):
@@ -19,8 +22,15 @@ def row(*logits):
 
 def candidates(*probabilities):
     """Ids 0, 1, ... with these probabilities, which must descend."""
-    logits = np.log(np.array(probabilities, dtype=np.float64))
+    logits = np.log(np.array(probabilities)).astype(np.float32)
     return Candidates(np.arange(len(logits), dtype=np.int32), logits)
+
+
+def weighted(ids, *weights):
+    """Candidates with these weights, exactly."""
+    c = Candidates(np.array(ids, np.int32), np.zeros(len(ids), np.float32))
+    c._weights, c._cumulative = np.array(weights), np.cumsum(weights)
+    return c
 
 
 def history(prompt, answer):
@@ -87,8 +97,21 @@ def test_top_candidates_equal_a_full_sort():
 def test_scale_divides_without_overflow():
     c = Candidates(np.array([1, 0], np.int32), row(3e38, -3e38))
     scaled = transforms.scale(c, 1e-5)
-    assert scaled.logits[0] == 0 and np.isfinite(scaled.logits[1])
-    assert scaled.weights.tolist() == [1, 0]
+    assert scaled.weights.tolist() == [1, 0] and scaled.cumulative.tolist() == [1, 1]
+    assert scaled.ids is c.ids and scaled.logits is c.logits
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
+def test_weights_are_exponentials(temperature):
+    # In units of 2**-53: ours 2.5, three roundings of an exponent of at most 60 / 0.3, math.exp 1.
+    logits = np.sort(np.random.default_rng(6).uniform(-30, 30, 300).astype(np.float32))[::-1]
+    c = transforms.scale(Candidates(np.arange(300, dtype=np.int32), logits.copy()), temperature)
+    for weight, logit in zip(c.weights.tolist(), logits.tolist()):
+        exact = math.exp((logit - float(logits[0])) / temperature)
+        assert abs(weight - exact) <= (2.5 + 3 * 60 / temperature + 1) * 2**-53 * exact
+    assert c.cumulative.tolist() == np.add.accumulate(c.weights).tolist()
+    kept = c.head(7)
+    assert kept.weights.tolist() == c.weights[:7].tolist() and kept.temperature == temperature
 
 
 @pytest.mark.parametrize(
@@ -104,9 +127,7 @@ def test_top_k(k, left):
 )
 def test_top_p_keeps_the_crossing_token(p, left):
     # Probabilities 1/2, 1/4, 1/8, 1/8: weights relative to the first are exact in binary.
-    c = Candidates(np.arange(4, dtype=np.int32), np.log(np.array([0.5, 0.25, 0.125, 0.125])))
-    c.__dict__["weights"] = np.array([1, 0.5, 0.25, 0.25])
-    assert len(transforms.top_p(c, p)) == left
+    assert len(transforms.top_p(weighted(range(4), 1, 0.5, 0.25, 0.25), p)) == left
 
 
 def test_top_p_of_a_head_needs_the_whole_mass():
@@ -125,8 +146,7 @@ def test_min_p_is_relative_to_the_first():
 
 
 def test_draw_follows_the_shares():
-    c = Candidates(np.array([7, 3, 9], np.int32), np.zeros(3, np.float32))
-    c.__dict__["weights"] = np.array([1.0, 0.5, 0.5])  # shares [0, .5), [.5, .75), [.75, 1)
+    c = weighted([7, 3, 9], 1.0, 0.5, 0.5)  # shares [0, .5), [.5, .75), [.75, 1)
     drawn = [transforms.draw(c, u) for u in (0.0, 0.4999, 0.5, 0.7499, 0.75, 1 - 2**-53)]
     assert drawn == [7, 7, 3, 3, 9, 9]
     assert transforms.draw(c, 0.5, whole=4.0) is None  # 0.5 * 4 is where the head ends
@@ -144,36 +164,49 @@ def test_mass_of_a_row():
     assert transforms.mass(row(0, 1, 2), 0.5) == pytest.approx(expected, rel=4 * 2**-53)
 
 
-def test_mass_does_not_depend_on_the_block():
-    logits = np.zeros(3 * 4096 + 5, dtype=np.float32)
-    assert transforms.mass(logits, 0.7) == len(logits)
+@pytest.mark.parametrize("size", [1, 511, 512, 513, 3 * 4096 + 5])
+def test_mass_does_not_depend_on_the_part(size):
+    assert transforms.mass(np.zeros(size, dtype=np.float32), 0.7) == size
 
 
-def test_exp_is_within_one_unit_of_the_last_place():
-    # math.exp of the C library is within one unit itself.
-    points = -np.random.default_rng(1).exponential(50.0, 5000)
-    points = np.concatenate([points[points > -708], [0.0, -1e-300, -math.log(2) / 2, -708.0]])
-    for x, y in zip(points.tolist(), exp_nonpositive(points).tolist()):
-        assert abs(y - math.exp(x)) <= 2 * math.ulp(y), x
-    assert exp_nonpositive(np.array([-709.0, -1e9, -math.inf])).tolist() == [0, 0, 0]
+def test_mass_of_many_against_exact_sums():
+    # Relative, in units of 2**-53: as in test_weights_are_exponentials with exponents of at most
+    # 28 / 0.8, and additions: 9 in a tree of 512 numbers, then 8 parts.
+    logits = np.random.default_rng(7).uniform(-14, 14, 4096).astype(np.float32)
+    exact = math.fsum(math.exp((x - float(logits.max())) / 0.8) for x in logits.tolist())
+    assert abs(transforms.mass(logits, 0.8) - exact) <= (3.5 + 3 * 35 + 9 + 8) * 2**-53 * exact
+    lse = transforms.log_sum_exp(logits)
+    assert lse == pytest.approx(math.log(math.fsum(map(math.exp, logits.tolist()))), abs=1e-13)
 
 
-def fdlibm_exp(x):
-    """e_exp.c of fdlibm in Python floats, which round after each operation as IEEE 754 says."""
-    k = round(x * 1.44269504088896338700e00)
-    hi = x - k * 6.93147180369123816490e-01
-    lo = k * 1.90821492927058770002e-10
-    r = hi - lo
-    t = r * r
-    p4 = -1.65339022054652515390e-06 + t * 4.13813679705723846039e-08
-    p2 = -2.77777777770155933842e-03 + t * (6.61375632143793436117e-05 + t * p4)
-    c = r - t * (1.66666666666666019037e-01 + t * p2)
-    return math.ldexp(1.0 - ((lo - (r * c) / (2.0 - c)) - hi), k)
+def test_exp2_is_within_its_bound():
+    # Against 40 digits: 1.25 units are promised.
+    points = -np.random.default_rng(1).exponential(50.0, 2000)
+    points = np.concatenate([points, [0.0, -1e-300, -0.5, -1.5, -1021.0, -1021.4999]])
+    with decimal.localcontext() as context:
+        context.prec = 40
+        for z, y in zip(points.tolist(), exp2_nonpositive(points).tolist()):
+            error = decimal.Decimal(y) - decimal.Decimal(2) ** decimal.Decimal(z)
+            assert abs(error) <= decimal.Decimal(1.25 * math.ulp(y)), z
+    assert exp2_nonpositive(np.array([-1021.5, -1e9, -math.inf])).tolist() == [0, 0, 0]
 
 
-def test_exp_has_the_same_bits_everywhere():
-    points = -np.random.default_rng(2).exponential(20.0, 5000)
-    assert exp_nonpositive(points).tolist() == [fdlibm_exp(x) for x in points.tolist()]
+def plain_exp2(z):
+    """The polynomial of native/cpu/kernels/mass.c in Python floats, each operation rounded once."""
+    r = z - round(z)
+    y = 0.0
+    for coefficient in """
+        0x1.e9d3fe3952179p-32 0x1.e6063f7217bc6p-28 0x1.b524fae627834p-24 0x1.62bfd47773353p-20
+        0x1.ffcbfc670dcd4p-17 0x1.430913096fd9fp-13 0x1.5d87fe78a5276p-10 0x1.3b2ab6fba1ddap-7
+        0x1.c6b08d704a0c2p-5 0x1.ebfbdff82c598p-3 0x1.62e42fefa39efp-1 0x1p0
+    """.split():
+        y = y * r + float.fromhex(coefficient)
+    return math.ldexp(y, round(z))
+
+
+def test_exp2_has_the_same_bits_everywhere():
+    points = -np.random.default_rng(2).exponential(30.0, 5000)
+    assert exp2_nonpositive(points).tolist() == [plain_exp2(z) for z in points.tolist()]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 100, 4097])
@@ -193,17 +226,49 @@ def test_history_follows_a_plain_count():
     assert counts == {token: answer.count(token) for token in set(prompt + answer)}
 
 
-def test_native_selection_is_the_same():
-    native = pytest.importorskip("kestrel._ops", reason="the extension is not built").top_candidates
-    random = np.random.default_rng(4)
-    for size in (1, 5, 300, 4096):
-        for logits in (
-            random.standard_normal(size).astype(np.float32),
-            random.integers(-4, 4, size).astype(np.float32) * np.float32(0.0 if size == 5 else 1),
-        ):
-            logits[random.random(size) < 0.05] = -np.inf
-            for k in {1, min(size, 50), size}:
-                expected = transforms.top_candidates(logits, k)
-                ids, values = native(logits, k)
-                assert list(ids) == expected.ids.tolist()
-                assert np.asarray(values).tobytes() == expected.logits.tobytes()
+def rows_to_select_from(size, random):
+    """Rows of every kind that may be hard: ties, zeros of both signs, runs, -inf."""
+    normal = random.standard_normal(size)
+    yield normal
+    yield random.integers(-4, 4, size) * 0.25
+    yield np.where(random.random(size) < 0.5, 0.0, -0.0)
+    yield np.where(random.random(size) < 0.4, -np.inf, normal)
+    yield np.full(size, -1.5)
+    yield np.arange(size) / 8
+    yield -np.arange(size) / 8
+    yield np.repeat(normal, 70)[:size]  # the largest of them in few blocks
+    yield np.where(np.arange(size) % 64, normal - 9, normal)  # one in each block
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 300, 4097, 20000])
+def test_native_rows_are_the_same_bits(size):
+    native = pytest.importorskip("kestrel._ops", reason="the extension is not built")
+    random = np.random.default_rng(size)
+    for logits in rows_to_select_from(size, random):
+        logits = logits.astype(np.float32)
+        for k in {1, min(size, 50), min(size, 256), size // 12 + 1, size // 2 + 1, size}:
+            found = []
+            for module in (portable, native):
+                ids, values = np.full(k, -1, np.int32), np.empty(k, np.float32)
+                assert module.top_candidates(logits, ids, values) == k
+                weights, sums = np.empty(k), np.empty(k)
+                module.weigh(values, LOG2_E / 0.8, weights, sums)
+                found.append([part.tobytes() for part in (ids, values, weights, sums)])
+            assert found[0] == found[1], k
+        for scale in (1e-3, LOG2_E, 1e5):
+            highest = float(logits.max())
+            if math.isfinite(highest):
+                expected = portable.mass(logits, highest, scale)
+                assert native.mass(logits, highest, scale) == expected
+
+
+def test_native_rows_refuse_what_does_not_fit():
+    native = pytest.importorskip("kestrel._ops", reason="the extension is not built")
+    logits, ids, values = np.zeros(3, np.float32), np.zeros(2, np.int32), np.zeros(3, np.float32)
+    with pytest.raises(ValueError, match="found 3, 2 and 3"):
+        native.top_candidates(logits, ids, values)
+    with pytest.raises(ValueError, match="found 0, 2 and 2"):
+        native.top_candidates(logits[:0], ids, values[:2])
+    with pytest.raises(ValueError, match="found 3, 2 and 3"):
+        native.weigh(logits, 1.0, np.zeros(2), np.zeros(3))
+    assert native.mass(logits[:0], 0.0, 1.0) == 0.0

@@ -69,12 +69,16 @@ int kst_affinity_cpus(void);    /* processors this process may run on */
 int kst_performance_cpus(void); /* macOS: hw.perflevel0.logicalcpu; 0 if cores are all alike */
 
 /* The k largest of a row of logits in descending order, equal ones by lower id; NaN is left out.
- * Returns how many (<= k, <= n). */
+ * Returns how many (<= k, <= n), or -1: no memory. */
 int32_t kst_top_candidates(const float *logits, int64_t n, int32_t k, int32_t *ids, float *values);
 
-/* log(sum(exp(logits))), the same bits on every instruction set. -inf for n = 0; NaN or inf if the
- * row holds such. */
-double kst_log_sum_exp(const float *logits, int64_t n);
+/* The sum of 2^((logit - highest) scale) over a row, in float64. highest: finite, no logit is above
+ * it; scale: above 0. The same bits on every instruction set. */
+double kst_mass(const float *logits, int64_t n, double highest, double scale);
+
+/* weights: 2^((logit - logits[0]) scale), where logits[0] is the highest and finite; sums: these
+ * added up one by one. The same bits on every instruction set. */
+void kst_weigh(const float *logits, int64_t n, double scale, double *weights, double *sums);
 
 /* The vector vocabulary (native/cpu/simd/vec.h) lane by lane, for tests. Computes `name` on 16
  * lanes of a, b, c (floats or raw bits, see simd_test.c) into out[16] floats. Returns 0, or -1 if
