@@ -1,4 +1,4 @@
-"""Sampling: microseconds a draw, over vocabularies of 32,000 and 128,256 logits.
+"""Sampling: microseconds a draw, and for what reads the row, of 32,000 and 128,256 logits.
 
 A draw reads the row at least once, so the limit is one thread's read bandwidth.
 """
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from figures import digest
 
+from kestrel.sampling import transforms
 from kestrel.sampling.params import SamplingParams
 from kestrel.sampling.rng import uniform
 from kestrel.sampling.sampler import build
@@ -25,7 +26,7 @@ OPTIONS = {
     "penalty": {"temperature": 0.8, "top_k": 40, "repetition_penalty": 1.1},
 }
 #: What the options draw from, by its name; see `row`.
-CASES = [(name, "zipf") for name in OPTIONS] 
+CASES = [(name, "zipf") for name in OPTIONS]
 CASES += [pytest.param(name, "flat", marks=pytest.mark.large) for name in ("temperature", "top_p")]
 
 
@@ -80,6 +81,46 @@ def test_draw(measure, work, name, kind, vocab):
 
     measure(
         draw,
+        result=result,
+        count=DRAWS,
+        unit="us",
+        work=work(nbytes=DRAWS * logits.nbytes, footprint=logits.nbytes, threads=1),
+    )
+
+
+@pytest.mark.parametrize("vocab", [32_000, pytest.param(128_256, marks=pytest.mark.large)])
+@pytest.mark.parametrize("k", [40, 256])
+def test_top_candidates(measure, work, k, vocab):
+    """The k largest logits of a row, in order."""
+    logits = row(vocab, "flat")
+
+    def result() -> str:
+        found = transforms.top_candidates(logits, k).ids
+        assert found.tolist() == np.argsort(-logits, kind="stable")[:k].tolist()
+        return digest([repr(found.tolist())])
+
+    measure(
+        lambda: [transforms.top_candidates(logits, k) for _ in range(DRAWS)],
+        result=result,
+        count=DRAWS,
+        unit="us",
+        work=work(nbytes=DRAWS * logits.nbytes, footprint=logits.nbytes, threads=1),
+    )
+
+
+@pytest.mark.parametrize("vocab", [32_000, pytest.param(128_256, marks=pytest.mark.large)])
+def test_mass(measure, work, vocab):
+    """The sum of exp((logit - highest) / 0.8) over a row, in float64."""
+    logits = row(vocab, "flat")
+
+    def result() -> str:
+        found = transforms.mass(logits, 0.8)
+        exact = np.exp((logits.astype(np.float64) - float(logits.max())) / 0.8).sum()
+        assert abs(found - exact) < 1e-12 * exact
+        return digest([repr(found)])
+
+    measure(
+        lambda: [transforms.mass(logits, 0.8) for _ in range(DRAWS)],
         result=result,
         count=DRAWS,
         unit="us",
