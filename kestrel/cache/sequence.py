@@ -41,8 +41,9 @@ class Sequence:
     length of the sequence; ``pool.rope_length_range`` then says between which lengths. A token is
     rotated once and for all by the length that the sequence had at the end of the call that
     appended it: a prompt's tokens by the prompt's length, a generated token at position p by
-    p + 1. So does transformers, for a prompt in one call and one call for each token after it; but
-    here chunks, batches, preemption and cached prefixes change nothing. Blocks are shared only
+    p + 1. So does a model of transformers called once for a prompt and once for each token after it
+    (Phi-3's ``generate`` starts anew on its way over the border); but here chunks, batches,
+    preemption and cached prefixes change nothing. Blocks are shared only
     between sequences whose tokens have the same lengths.
 
     Attributes:
