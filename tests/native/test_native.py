@@ -42,12 +42,15 @@ Build = Callable[..., list[Path]]
 
 
 def call(*command: object, timeout: float = 600, **env: str) -> str:
+    # A sanitizer preloaded for the interpreter is none of theirs: a fork in a program would catch
+    # its locks. Programs that want one are linked with it.
+    own = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     result = subprocess.run(
         [str(word) for word in command],
         capture_output=True,
         text=True,
         timeout=timeout,
-        env={**os.environ, **env},
+        env={**own, **env},
     )
     assert result.returncode == 0, f"{command}: {result.returncode}\n{result.stdout}{result.stderr}"
     return result.stdout
