@@ -19,39 +19,16 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from kestrel.cache.block_pool import BlockPool
 from kestrel.cache.sequence import Sequence, blocks_needed
+from kestrel.engine.plan import Chunk, StepPlan
 from kestrel.engine.request import FinishReason, Finished, Request, RequestId, RequestState
-from kestrel.engine.step import Row, WantsLogits
 from kestrel.errors import CapacityError, ConfigError
 
-__all__ = ["Chunk", "Scheduler", "StepPlan"]
+__all__ = ["Scheduler"]
 
 _RUNNING = RequestState.RUNNING
-
-
-class Chunk(NamedTuple):
-    """Positions ``start`` to ``start + length`` of a request."""
-
-    request: Request
-    start: int
-    length: int
-    wants_logits: WantsLogits
-
-
-class StepPlan:
-    """What one step computes; no chunks if all that was left to do was to end requests."""
-
-    __slots__ = ("chunks",)
-
-    def __init__(self, chunks: list[Chunk]) -> None:
-        self.chunks = chunks
-
-    def rows(self) -> list[Row]:
-        """The chunks as `kestrel.engine.step.fill` takes them, in the same order."""
-        return [(r.sequence, start, length, wants) for r, start, length, wants in self.chunks]
 
 
 class Scheduler:
