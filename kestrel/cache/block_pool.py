@@ -41,6 +41,7 @@ class BlockPool:
         window: positions that a token sees, itself included; None: all up to it. See Sequence.
         rope_length_range: (first, last) lengths between which the frequencies of the rotary
             embedding follow the length of a sequence, see Sequence; None: they never do.
+        restarts: a sequence whose length comes to count as another drops what is computed.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class BlockPool:
         limit: str = "the size of the KV cache (Limits.cache_bytes)",
         window: int | None = None,
         rope_length_range: tuple[int, int] | None = None,
+        restarts: bool = False,
     ) -> None:
         if num_blocks < 1 or block_size < 1:
             raise CapacityError(
@@ -61,6 +63,7 @@ class BlockPool:
         self.limit = limit
         self.window = window
         self.rope_length_range = rope_length_range
+        self.restarts = restarts
         self._lock = free_after_fork(threading.Lock())
         self._returned: deque[int] = deque()  # released, not yet counted
         self._counts = [0] * num_blocks

@@ -5,7 +5,8 @@ One rule: a request has *computed* positions and *wanted* tokens, and every step
 blocks last. There is no prefill or decode phase. If a block is missing, the youngest running
 request gives its blocks back and waits at the front of the queue; it keeps its tokens, and its
 keys and values are computed again. Requests therefore run in the order of their ids, the oldest
-one advances in every step, and nobody starves.
+one advances in every step, and nobody starves. A running request whose sequence starts anew
+(`BlockPool.restarts`) stays among the running, and computes in chunks what it has lost.
 
 How a request ends is the same under any load: with a token of its ``stop_ids`` (which is kept), at
 its ``max_tokens``, at ``max_context`` tokens (prompt and generated ones together; the last is
@@ -131,20 +132,24 @@ class Scheduler:
         chunks: list[Chunk] = []
         budget, running = self.max_tokens, self.running
         i = 0
-        # All but the last running request want few tokens: one was only ever started behind another
-        # when budget and cache covered all that the other wanted. So the budget lasts for all.
+        # Whoever wants much leaves a token for each behind it: so the budget lasts for all. Only a
+        # sequence that starts anew and the last one want much: another was only ever started behind
+        # one when budget and cache covered all that it wanted.
         while i < len(running):
             request = running[i]
             sequence = request.sequence
+            if not sequence.blocks:
+                sequence.adopt_prefix()
             start = sequence.computed
             wanted = len(sequence.tokens) - start
-            length = wanted if wanted <= budget else budget
+            behind = len(running) - 1 - i
+            length = wanted if wanted <= budget - behind else budget - behind
             if length > 1:
                 length = sequence.fitting(length)
             if not (sequence.try_reserve(length) or self._make_room(request, length)):
                 break
             chunks.append(Chunk(request, start, length, "last" if length == wanted else "none"))
-            budget = budget - length if length == wanted else 0
+            budget = budget - length if length == wanted else behind
             i += 1
         if self.waiting and budget:
             self._start(chunks, budget)
