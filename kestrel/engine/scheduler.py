@@ -141,15 +141,13 @@ class Scheduler:
             if not sequence.blocks:
                 sequence.adopt_prefix()
             start = sequence.computed
-            wanted = len(sequence.tokens) - start
-            behind = len(running) - 1 - i
-            length = wanted if wanted <= budget - behind else budget - behind
-            if length > 1:
-                length = sequence.fitting(length)
+            length = wanted = len(sequence.tokens) - start
+            if wanted > 1:
+                length = sequence.fitting(min(wanted, budget - (len(running) - 1 - i)))
             if not (sequence.try_reserve(length) or self._make_room(request, length)):
                 break
             chunks.append(Chunk(request, start, length, "last" if length == wanted else "none"))
-            budget = budget - length if length == wanted else behind
+            budget = budget - length if length == wanted else len(running) - 1 - i
             i += 1
         if self.waiting and budget:
             self._start(chunks, budget)
