@@ -133,6 +133,7 @@ class Model:
             BLOCK_SIZE,
             window=self.config.attention_window,
             rope_length_range=self.config.rope_length_range,
+            restarts=self.config.rope_restarts,
         )
         snapshot = Snapshot.of(checkpoint.folder)
         self.name = checkpoint.folder.name if snapshot is None else snapshot.label

@@ -23,7 +23,9 @@ __all__ = ["Session"]
 class Session:
     """Tokens and their cached keys and values; made by ``Model.session``.
 
-    Many sessions share one model, each used by one thread at a time. When a call raises, also
+    Many sessions share one model, each used by one thread at a time. The call that makes a Phi-3's
+    session longer than the model's original length computes all of it anew, with the long factors,
+    as ``generate`` of transformers does. When a call raises, also
     KeyboardInterrupt in the middle of a prefill, the session has the tokens that it had before.
     """
 
@@ -78,7 +80,8 @@ class Session:
     def truncate(self, length: int) -> None:
         """Keep the first ``length`` tokens. Raises RequestError outside 0 to len(session).
 
-        Where the model's window has moved on since, the next call computes them again.
+        Where the model's window has moved on since, or a Phi-3 is back within its original length,
+        the next call computes them again.
         """
         with self._entered():
             self._sequence.truncate(integer(length, "truncate: length", 0, len(self)))

@@ -69,31 +69,25 @@ def record(
     model: "transformers.PreTrainedModel",
     ids: Sequence[int],
     double: bool = False,
-    decode_from: int | None = None,
+    run: "Callable[[transformers.PreTrainedModel, list[int], Callable], None] | None" = None,
 ) -> dict[str, np.ndarray]:
     """Every stage [N, width] over ``ids``; with ``double`` all of it in float64.
 
-    The ids come in one call, or ``decode_from`` of them do and the others one by one, with a
-    cache. ``double`` turns the model's parameters to float64 for good; and frequencies that follow
-    the length of the sequence stay those of the last call, so a second recording wants a model
-    loaded anew.
+    The ids come in one call, or as ``run(model, ids, forget)`` calls the model: rows of later calls
+    stand behind those of earlier ones, and ``forget()`` drops what was kept so far. ``double``
+    turns the model's parameters to float64 for good; and frequencies that follow the length of the
+    sequence stay those of the last call, so a second recording wants a model loaded anew.
     """
     mode = _InFloat64()
     recorder = _Recorder(model, mode)
     if double:
         model.double()
     with torch.no_grad(), recorder.hooks(), mode if double else nullcontext():
-        _run(model, list(ids), decode_from)
+        if run is None:
+            model(torch.tensor([list(ids)]), use_cache=False)
+        else:
+            run(model, list(ids), recorder.forget)
     return recorder.stages()
-
-
-def _run(model: "transformers.PreTrainedModel", ids: list[int], decode_from: int | None) -> None:
-    if decode_from is None:
-        model(torch.tensor([ids]), use_cache=False)
-        return
-    cache = model(torch.tensor([ids[:decode_from]]), use_cache=True).cache
-    for token in ids[decode_from:]:
-        model(torch.tensor([[token]]), cache=cache, use_cache=True)
 
 
 def versions() -> dict[str, str]:
@@ -125,6 +119,10 @@ class _Recorder:
         if "logits" in kept and torch.equal(kept["logits"], kept["lm_head"]):
             del kept["logits"]
         return {name: tensor.numpy() for name, tensor in kept.items()}
+
+    def forget(self) -> None:
+        """Drop what was kept so far."""
+        self._pieces.clear()
 
     def keep(self, name: str, tensor: "torch.Tensor") -> None:
         """[1, N, ...] -> [N, width]; a copy, since later code may work in place."""

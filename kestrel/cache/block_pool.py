@@ -15,20 +15,17 @@ can then cost a block, which nobody gets any more, but never gives one to two ow
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 
+from kestrel.cache.fork_locks import free_after_fork
 from kestrel.errors import CapacityError
 
 __all__ = ["BlockPool"]
 
 _START = 0  # serial of the empty prefix, the parent of every first block
 _UNPUBLISHED = -1
-
-_POOLS: "weakref.WeakValueDictionary[int, BlockPool]" = weakref.WeakValueDictionary()
 
 
 class BlockPool:
@@ -44,6 +41,7 @@ class BlockPool:
         window: positions that a token sees, itself included; None: all up to it. See Sequence.
         rope_length_range: (first, last) lengths between which the frequencies of the rotary
             embedding follow the length of a sequence, see Sequence; None: they never do.
+        restarts: a sequence whose length comes to count as another drops what is computed.
     """
 
     def __init__(
@@ -53,6 +51,7 @@ class BlockPool:
         limit: str = "the size of the KV cache (Limits.cache_bytes)",
         window: int | None = None,
         rope_length_range: tuple[int, int] | None = None,
+        restarts: bool = False,
     ) -> None:
         if num_blocks < 1 or block_size < 1:
             raise CapacityError(
@@ -64,7 +63,8 @@ class BlockPool:
         self.limit = limit
         self.window = window
         self.rope_length_range = rope_length_range
-        self._lock = threading.Lock()
+        self.restarts = restarts
+        self._lock = free_after_fork(threading.Lock())
         self._returned: deque[int] = deque()  # released, not yet counted
         self._counts = [0] * num_blocks
         self._blank = list(range(num_blocks - 1, -1, -1))  # a stack: the lowest id is used first
@@ -73,7 +73,6 @@ class BlockPool:
         self._keys: list[tuple[int, ...] | None] = [None] * num_blocks
         self._serials = [_UNPUBLISHED] * num_blocks
         self._last_serial = _START
-        _POOLS[id(self)] = self
 
     @property
     def available(self) -> int:
@@ -269,30 +268,3 @@ class BlockPool:
             del self._index[key]
         self._keys[block] = None
         self._serials[block] = _UNPUBLISHED
-
-
-_fork_lock = threading.Lock()
-_held: list[BlockPool] = []
-
-
-def _before_fork() -> None:
-    # A lock that another thread holds at that moment would stay locked in the child for ever.
-    _fork_lock.acquire()
-    for reference in _POOLS.valuerefs():
-        pool = reference()
-        if pool is not None:
-            pool._lock.acquire()
-            _held.append(pool)
-
-
-def _after_fork() -> None:
-    for pool in _held:
-        pool._lock.release()
-    _held.clear()
-    _fork_lock.release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
-    )

@@ -41,10 +41,12 @@ class Sequence:
     length of the sequence; ``pool.rope_length_range`` then says between which lengths. A token is
     rotated once and for all by the length that the sequence had at the end of the call that
     appended it: a prompt's tokens by the prompt's length, a generated token at position p by
-    p + 1. So does a model of transformers called once for a prompt and once for each token after it
-    (Phi-3's ``generate`` starts anew on its way over the border); but here chunks, batches,
-    preemption and cached prefixes change nothing. Blocks are shared only
-    between sequences whose tokens have the same lengths.
+    p + 1. So does a model of transformers called once for a prompt and once for each token after
+    it; but here chunks, batches, preemption and cached prefixes change nothing. Where the pool
+    ``restarts`` (Phi-3, as its ``generate`` does), all tokens are rotated by the length that the
+    sequence has now: when that comes to count as another, what is computed is dropped, and the
+    blocks are given back. Blocks are shared only between sequences whose tokens have the same
+    lengths.
 
     Attributes:
         tokens: token ids; grows through ``append`` and ``extend`` alone.
@@ -72,13 +74,18 @@ class Sequence:
         return self.blocks[self.freed :]
 
     def append(self, token: int) -> None:
-        """One more token, to be rotated by the length that the sequence then has."""
+        """One more token, to be rotated by the length that the sequence then has.
+
+        With ``pool.restarts`` this may drop all that is computed.
+        """
         self.tokens.append(token)
         if self.rope_lengths is not None:
             self._note_lengths()
 
     def extend(self, tokens: Iterable[int]) -> None:
         """More tokens at once: all of them to be rotated by the length that the sequence then has.
+
+        With ``pool.restarts`` this may drop all that is computed.
         """
         self.tokens.extend(tokens)
         self._note_lengths()
@@ -178,7 +185,8 @@ class Sequence:
 
         If the cut falls inside a block that is published, that block is released too, and its
         positions have to be computed again. All have to, unless ``adopt_prefix`` finds some, if
-        what the next token sees was given back. Raises ValueError outside 0..len(tokens).
+        what the next token sees was given back, or if all tokens are now rotated by another length.
+        Raises ValueError outside 0..len(tokens).
         """
         if not 0 <= length <= len(self.tokens):
             raise ValueError(f"cannot cut a sequence of {len(self.tokens)} tokens to {length}")
@@ -186,6 +194,7 @@ class Sequence:
         del self.tokens[length:]
         if self.rope_lengths is not None:
             del self.rope_lengths[length:]
+            self._note_lengths()
         self.computed = min(self.computed, length)
         if self.freed > self._unseen():
             self.release()
@@ -230,9 +239,12 @@ class Sequence:
             self.pool.release(dropped)
 
     def _note_lengths(self) -> None:
-        """Give the tokens that have none yet their rope length."""
+        """Give the tokens that have none yet their rope length, or all where the pool restarts."""
         lengths, bounds = self.rope_lengths, self.pool.rope_length_range
         if lengths is not None and bounds is not None:
             total = len(self.tokens)
             length = min(max(total, bounds[0]), bounds[1])
+            if self.pool.restarts and lengths and lengths[0] != length:
+                self.release()  # first: interrupted here, nothing is left of the other length
+                del lengths[:]
             lengths.extend([length] * (total - len(lengths)))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from kestrel.engine.plan import StepPlan
 from kestrel.engine.request import (
     Event,
     Finished,
@@ -19,7 +20,7 @@ from kestrel.engine.request import (
     Token,
     Usage,
 )
-from kestrel.engine.scheduler import Scheduler, StepPlan
+from kestrel.engine.scheduler import Scheduler
 from kestrel.errors import CapacityError, KestrelError, RequestError
 from kestrel.sampling.params import SamplingParams
 from kestrel.sampling.rng import fresh_seed, uniform

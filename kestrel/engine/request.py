@@ -59,8 +59,8 @@ class Usage:
         queue_seconds: from being added until its first step was planned.
         prefill_seconds: from then until the first generated token (or the end, without one).
         decode_seconds: from the first generated token until the end; it is the time of
-            ``completion_tokens - 1`` decode steps, and of the waits in between if the request was
-            preempted.
+            ``completion_tokens - 1`` decode steps, of the waits in between if the request was
+            preempted, and of what a Phi-3 computes anew past its original length.
     """
 
     prompt_tokens: int

@@ -5,7 +5,8 @@ One rule: a request has *computed* positions and *wanted* tokens, and every step
 blocks last. There is no prefill or decode phase. If a block is missing, the youngest running
 request gives its blocks back and waits at the front of the queue; it keeps its tokens, and its
 keys and values are computed again. Requests therefore run in the order of their ids, the oldest
-one advances in every step, and nobody starves.
+one advances in every step, and nobody starves. A running request whose sequence starts anew
+(`BlockPool.restarts`) stays among the running, and computes in chunks what it has lost.
 
 How a request ends is the same under any load: with a token of its ``stop_ids`` (which is kept), at
 its ``max_tokens``, at ``max_context`` tokens (prompt and generated ones together; the last is
@@ -19,39 +20,16 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from kestrel.cache.block_pool import BlockPool
 from kestrel.cache.sequence import Sequence, blocks_needed
+from kestrel.engine.plan import Chunk, StepPlan
 from kestrel.engine.request import FinishReason, Finished, Request, RequestId, RequestState
-from kestrel.engine.step import Row, WantsLogits
 from kestrel.errors import CapacityError, ConfigError
 
-__all__ = ["Chunk", "Scheduler", "StepPlan"]
+__all__ = ["Scheduler"]
 
 _RUNNING = RequestState.RUNNING
-
-
-class Chunk(NamedTuple):
-    """Positions ``start`` to ``start + length`` of a request."""
-
-    request: Request
-    start: int
-    length: int
-    wants_logits: WantsLogits
-
-
-class StepPlan:
-    """What one step computes; no chunks if all that was left to do was to end requests."""
-
-    __slots__ = ("chunks",)
-
-    def __init__(self, chunks: list[Chunk]) -> None:
-        self.chunks = chunks
-
-    def rows(self) -> list[Row]:
-        """The chunks as `kestrel.engine.step.fill` takes them, in the same order."""
-        return [(r.sequence, start, length, wants) for r, start, length, wants in self.chunks]
 
 
 class Scheduler:
@@ -154,20 +132,22 @@ class Scheduler:
         chunks: list[Chunk] = []
         budget, running = self.max_tokens, self.running
         i = 0
-        # All but the last running request want few tokens: one was only ever started behind another
-        # when budget and cache covered all that the other wanted. So the budget lasts for all.
+        # Whoever wants much leaves a token for each behind it: so the budget lasts for all. Only a
+        # sequence that starts anew and the last one want much: another was only ever started behind
+        # one when budget and cache covered all that it wanted.
         while i < len(running):
             request = running[i]
             sequence = request.sequence
+            if not sequence.blocks:
+                sequence.adopt_prefix()
             start = sequence.computed
-            wanted = len(sequence.tokens) - start
-            length = wanted if wanted <= budget else budget
-            if length > 1:
-                length = sequence.fitting(length)
+            length = wanted = len(sequence.tokens) - start
+            if wanted > 1:
+                length = sequence.fitting(min(wanted, budget - (len(running) - 1 - i)))
             if not (sequence.try_reserve(length) or self._make_room(request, length)):
                 break
             chunks.append(Chunk(request, start, length, "last" if length == wanted else "none"))
-            budget = budget - length if length == wanted else 0
+            budget = budget - length if length == wanted else len(running) - 1 - i
             i += 1
         if self.waiting and budget:
             self._start(chunks, budget)

@@ -87,6 +87,9 @@ class DecoderConfig:
         logits_scaling: what logits are divided by.
         attn_logit_softcapping: scores s become cap * tanh(s / cap); None: they stay.
         final_logit_softcapping: the same for logits.
+        rope_restarts: all tokens of a sequence are rotated by the length that it has now: when
+            that changes their frequencies, keys and values are computed anew; False: each token by
+            the length at the end of the call that appended it.
         layers: attention of each layer; empty: full attention with ``rope`` in all.
         sources: config.json name of each field to ``config.json``, ``default (...)`` or
             ``implied by ...``; RoPE fields by their own names (``rope_theta``, ``factor``, ...).
@@ -119,6 +122,7 @@ class DecoderConfig:
     logits_scaling: float = 1.0
     attn_logit_softcapping: float | None = None
     final_logit_softcapping: float | None = None
+    rope_restarts: bool = False
     layers: tuple[LayerKind, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     notes: tuple[str, ...] = field(default=(), compare=False, repr=False)

@@ -1,7 +1,8 @@
 """Phi-3, 3.5 and 4: Llama with fused projections, longrope, and RoPE over a part of each head.
 
-Defaults are those of transformers' Phi3Config. Phi-3-small and the mixtures of experts have
-model_types of their own.
+Defaults are those of transformers' Phi3Config. ``generate`` of the class drops the cache when a
+sequence grows past the original length, and computes all of it anew with the long factors: so does
+a sequence here. Phi-3-small and the mixtures of experts have model_types of their own.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def read(fields: Fields) -> DecoderConfig:
         attention_bias=fields.fixed("attention_bias", False),
         mlp_bias=fields.fixed("mlp_bias", False),
         attention_scale=read_attention_scale(fields, "head_dim", sizes.head_dim),
+        rope_restarts=rope.type == "longrope" and fields.fixed("rope_restarts", True),
         layers=read_uniform_layers(fields, sizes.num_layers, window, rope),
     )
 

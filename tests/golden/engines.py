@@ -66,7 +66,7 @@ def held_to_definition(
     stages = list(stages_of(recipe.geometry()))
     assert [stage.name for stage in stages if stage.name not in trace] == []
     rows = compare(
-        stages, recipe.weights(), trace.ids, trace, trace, ours, ours, recipe.decode_from
+        stages, recipe.weights(), trace.ids, trace, trace, ours, ours, recipe.rotated_from
     )
     assert_within(rows)
 
@@ -75,7 +75,7 @@ def trace_of(model: "kestrel.Model", recipe: Recipe, chunk: int | None = None) -
     """A trace of the recipe's prompt, which came as the golden file's did.
 
     ``Model.trace`` runs a prompt that comes in one call. Where a part of it came token by token,
-    the traced program is stepped here.
+    the traced program is stepped here; of rows that are computed anew, only these are kept.
     """
     ids, start = recipe.ids(), recipe.decode_from
     if start is None:
@@ -94,6 +94,8 @@ def trace_of(model: "kestrel.Model", recipe: Recipe, chunk: int | None = None) -
             sequence.advance(length)
         if token is not None:
             sequence.append(token)
+            if not sequence.computed:
+                pieces.clear()
     sequence.release()
     return Trace(ids, {stage: np.concatenate(parts) for stage, parts in pieces.items()})
 

@@ -33,7 +33,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             with Engine("cpu", ISAS[-1]).load(recipe.write(Path(folder))) as model:
                 trace = trace_of(model, recipe)
-        stages, start = stages_of(recipe.geometry()), recipe.decode_from
+        stages, start = stages_of(recipe.geometry()), recipe.rotated_from
         *_, row = compare(
             stages, recipe.weights(), dump.ids, trace, dump.stages, decode_from=start
         )

@@ -25,6 +25,7 @@ FAULTS: dict[str, tuple[str, str]] = {
     "frequencies of every token's own length": ("rope-dynamic-long-bf16", "model.rotary_emb.cos"),
     "frequencies of the last length for all": ("rope-dynamic-decode", "model.rotary_emb.cos"),
     "short factors whatever the length": ("phi3-longrope-long", "model.rotary_emb.cos"),
+    "cache kept past the original length": ("phi3-longrope-decode-f16", "model.rotary_emb.cos"),
     "long factors one token late": ("phi3-longrope-border-bf16", "model.rotary_emb.cos"),
     "last columns rotated": ("phi3-partial", f"{_ATTENTION}.q_rope"),
     "one base for all layers": ("gemma3-two-bases", "model.rotary_emb.sliding_attention.cos"),

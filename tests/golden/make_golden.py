@@ -15,6 +15,7 @@ import hashlib
 import importlib.util
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -37,6 +38,32 @@ def recorder() -> ModuleType:
     return module
 
 
+def as_generate(start: int | None) -> Callable[..., None] | None:
+    """The calls that ``generate`` makes for a prompt of ``start`` ids, the others being drawn; None
+    where all ids come in one.
+
+    The class may drop the cache, so that the next call computes all rows anew: they stand in the
+    place of those that were there.
+    """
+    import torch
+
+    def run(model: torch.nn.Module, ids: list[int], forget: Callable[[], None]) -> None:
+        cache = None
+        for end in range(start, len(ids) + 1):
+            inputs = model.prepare_inputs_for_generation(
+                torch.tensor([ids[:end]]),
+                next_sequence_length=None if cache is None else 1,
+                cache=cache,
+                position_ids=torch.arange(end)[None],
+                use_cache=True,
+            )
+            if "cache" not in inputs:
+                forget()
+            cache = model(**inputs).cache
+
+    return None if start is None else run
+
+
 def live(recipe, folder: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """What a golden file holds, computed now from a checkpoint in ``folder``; and every stage of
     the float64 run, of which it holds the last."""
@@ -46,9 +73,9 @@ def live(recipe, folder: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndar
     tool = recorder()
     torch.set_num_threads(1)
     recipe.write(folder)
-    ids, start = recipe.ids(), recipe.decode_from
+    ids, run = recipe.ids(), as_generate(recipe.decode_from)
     model = tool.load(folder)
-    stages = tool.record(model, ids, decode_from=start)
+    stages = tool.record(model, ids, run=run)
     rotary = model.model.rotary_emb
     positions = torch.tensor([list(FAR_POSITIONS)])
     for kind in getattr(rotary, "layer_types", [None]):
@@ -58,7 +85,7 @@ def live(recipe, folder: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndar
         for part, tensor in zip(("cos", "sin"), tables if name else ()):
             half = tensor.shape[-1] // 2
             stages[f"far/{name}.{part}"] = tensor[0, :, :half].numpy().copy()
-    double = tool.record(tool.load(folder), ids, double=True, decode_from=start)
+    double = tool.record(tool.load(folder), ids, double=True, run=run)
     last = "logits" if "logits" in double else "lm_head"
     stages[f"float64/{last}"] = double[last]
     return stages, double

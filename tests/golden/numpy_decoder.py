@@ -49,7 +49,10 @@ class _Forward:
         table = self.weights["model.embed_tokens.weight"].astype(np.float64)
         x = self.keep("model.embed_tokens", table[ids] * scale)
         lengths = rope_lengths(len(ids), decode_from)
-        if self.fault == "frequencies of every token's own length":
+        if self.fault in (
+            "frequencies of every token's own length",
+            "cache kept past the original length",
+        ):
             lengths = np.arange(1, len(ids) + 1)
         if self.fault == "frequencies of the last length for all":
             lengths = np.full_like(lengths, len(ids))

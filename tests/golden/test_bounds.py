@@ -25,7 +25,7 @@ def dumps() -> dict[str, Dump]:
 
 def _rows(name: str, dump: Dump, ours: dict[str, np.ndarray]):
     recipe = RECIPES[name]
-    stages, start = stages_of(recipe.geometry()), recipe.decode_from
+    stages, start = stages_of(recipe.geometry()), recipe.rotated_from
     return compare(stages, recipe.weights(), dump.ids, ours, dump.stages, decode_from=start)
 
 
@@ -45,7 +45,7 @@ def test_definitions_are_those_of_transformers(name: str, dumps: dict[str, Dump]
     float32's.
     """
     recipe, dump = RECIPES[name], dumps[name]
-    lengths = rope_lengths(len(dump.ids), recipe.decode_from)
+    lengths = rope_lengths(len(dump.ids), recipe.rotated_from)
     values = {"token_ids": np.asarray(dump.ids), "rope_lengths": lengths}
     weights = recipe.weights()
     for stage in stages_of(recipe.geometry()):
@@ -69,7 +69,7 @@ def test_a_right_forward_pass_is_within_every_bound(name: str, dumps: dict[str, 
 
 def _forward(name: str, fault: str = "") -> dict[str, np.ndarray]:
     recipe = RECIPES[name]
-    start = recipe.decode_from
+    start = recipe.rotated_from
     return forward(recipe.geometry(), recipe.weights(), recipe.ids(), start, fault)
 
 

@@ -39,7 +39,7 @@ def test_golden_files_are_what_transformers_computes(name: str, tmp_path: Path) 
     assert dump.versions["torch"].split("+")[0] == torch.__version__.split("+")[0]
     now, double = live(recipe, tmp_path)
     assert {f"float64/{stage}" for stage in dump.float64} | set(dump.stages) == set(now)
-    stages, start = list(stages_of(recipe.geometry())), recipe.decode_from
+    stages, start = list(stages_of(recipe.geometry())), recipe.rotated_from
     theirs = dump.stages
     rows = compare(
         stages, recipe.weights(), dump.ids, now, theirs, REFERENCE, REFERENCE, decode_from=start

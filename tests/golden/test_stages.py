@@ -72,7 +72,7 @@ def rows_of(name: str, trace: Trace, cache: type | None = None):
     ours, theirs, recipe = replace(KESTREL, cache=cache), golden(name).stages, RECIPES[name]
     stages = list(stages_of(recipe.geometry()))
     rows = compare(
-        stages, recipe.weights(), trace.ids, trace, theirs, ours, decode_from=recipe.decode_from
+        stages, recipe.weights(), trace.ids, trace, theirs, ours, decode_from=recipe.rotated_from
     )
     assert [row.stage for row in rows] == [stage.name for stage in stages]
     return rows
@@ -95,7 +95,10 @@ def test_every_stage_at_all_positions(
         session = model.session()
         logits = [session.prefill(ids[:start]), *(session.decode(token) for token in ids[start:])]
     assert all(same_bits(single[stage], whole[stage]) for stage in whole)
-    rows = whole["logits" if "logits" in whole else "lm_head"][start - 1 :]
+    last = "logits" if "logits" in whole else "lm_head"
+    rows = list(whole[last][(recipe.rotated_from or start) - 1 :])
+    if recipe.before:
+        rows = [*runs.whole(recipe.before, engine)[last][start - 1 :], *rows]
     assert len(rows) == len(logits) and all(map(same_bits, logits, rows))
 
 
@@ -106,11 +109,13 @@ def test_chunks_and_batches_change_no_bit(
 ) -> None:
     recipe, ids = RECIPES[name], golden(name).ids
     whole, start = runs.whole(name, engine), ids[: recipe.decode_from]
+    first = runs.whole(recipe.before or name, engine)
     with engine.load(folders[name]) as model:
         traces = [trace_of(model, recipe, chunk) for chunk in (7, 64)]
-        traces.append(model.trace([ids[::-1][:3], start, ids[5:], ids[:1]])[1])
+        batched = model.trace([ids[::-1][:3], start, ids[5:], ids[:1]])[1]
     for trace in traces:
-        assert all(same_bits(trace[stage], whole[stage][: len(trace.ids)]) for stage in whole)
+        assert all(same_bits(trace[stage], whole[stage]) for stage in whole)
+    assert all(same_bits(batched[stage], first[stage][: len(start)]) for stage in first)
 
 
 @pytest.mark.parametrize("name", [n for n, each in RECIPES.items() if each.decode_from is None])

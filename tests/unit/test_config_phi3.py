@@ -71,6 +71,7 @@ def test_what_longrope_took_is_shown():
 def test_which_lengths_are_long():
     config = parse(**LENGTHS, rope_scaling={"type": "longrope", **LONG})
     assert (config.context_limit, config.rope_length_range) == (64, (16, 17))
+    assert shown(config)["rope_restarts"] == (True, "implied by model_type")
     found = frequencies(config.rope, config.head_dim, config.context_limit)
     # Row 0 up to 16 tokens, row 1 from 17 on; the pair i has 10000 ** (-i / 5) over its factor.
     assert found.first_length == 16 and found.scale == math.sqrt(1.5)
@@ -82,6 +83,7 @@ def test_which_lengths_are_long():
 def test_a_length_without_longrope_changes_nothing():
     config = parse(original_max_position_embeddings=16)  # as in Phi-4
     assert config.rope == parse().rope and config.rope_length_range is None
+    assert "rope_restarts" not in shown(config)
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,9 @@ def test_a_yarn_factor_of_null_is_the_ratio_of_the_lengths():
 
 
 def test_longrope_in_other_families():
-    values = shown(parse(LONGROPE, original_max_position_embeddings=16, family="qwen2"))
+    config = parse(LONGROPE, original_max_position_embeddings=16, family="qwen2")
+    values = shown(config)
+    assert config.rope_length_range == (16, 17) and not config.rope_restarts
     assert values["short_factor"] == ((1.0, 1.0, 1.5, 2.0, 3.0), "config.json (rope_scaling)")
     assert values["original_max_position_embeddings"] == (16, "config.json")
     # sqrt(1 + ln 16 / ln 16)

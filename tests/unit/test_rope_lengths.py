@@ -121,6 +121,82 @@ def test_a_preempted_request_is_computed_again_by_the_lengths_it_had():
         assert list(request.sequence.rope_lengths) == [5] * 5 + [6, 7, 8, 9, 10, 11, 12, 13]
 
 
+def restarting(blocks: int = 32, size: int = 4) -> BlockPool:
+    return BlockPool(blocks, size, rope_length_range=(8, 9), restarts=True)
+
+
+def test_over_the_border_a_sequence_starts_anew():
+    sequence = compute(Sequence(restarting(), [1] * 7))
+    sequence.append(1)
+    assert list(sequence.rope_lengths) == [8] * 8 and sequence.computed == 7
+    compute(sequence)
+    sequence.append(1)
+    assert list(sequence.rope_lengths) == [9] * 9
+    assert (sequence.computed, list(sequence.blocks)) == (0, [])
+    compute(sequence)
+    sequence.append(1)
+    sequence.extend([1] * 3)
+    assert list(sequence.rope_lengths) == [9] * 13 and sequence.computed == 9
+    sequence.pool.check([sequence.blocks])
+
+
+@pytest.mark.parametrize("length, kept", [(12, 12), (9, 9), (8, 0), (3, 0), (0, 0)])
+def test_a_cut_below_the_border_starts_anew(length, kept):
+    """As if the tokens that are left were all there ever was."""
+    sequence = compute(Sequence(restarting(), [1] * 11 + [2, 3]))
+    sequence.truncate(length)
+    assert sequence.computed == kept // 4 * 4  # what is left of a published block is computed again
+    assert list(sequence.rope_lengths) == [9 if kept else 8] * length
+    sequence.pool.check([sequence.blocks])
+
+
+def test_a_fork_keeps_what_its_parent_drops():
+    parent = compute(Sequence(restarting(), [1] * 8))
+    child = parent.fork()
+    parent.append(1)
+    assert not parent.blocks and child.computed == 8
+    compute(parent)
+    assert not set(parent.blocks) & set(child.blocks)
+    child.append(1)
+    assert child.adopt_prefix() == 8 and child.blocks == parent.blocks[:2]
+
+
+def test_only_what_is_rotated_alike_is_found_after_the_border():
+    pool = restarting()
+    compute(Sequence(pool, [1] * 8)).release()
+    sequence = compute(Sequence(pool, [1] * 8))
+    sequence.append(1)
+    assert sequence.adopt_prefix() == 0
+    compute(sequence)
+    assert Sequence(pool, [1] * 10).adopt_prefix() == 8  # a long prompt, at once
+    assert Sequence(pool, [1] * 8).adopt_prefix() == 4  # a short one: its last token is computed
+
+
+def test_a_request_over_the_border_leaves_a_token_to_each_behind_it():
+    """Steps of 4 tokens; the first request is computed again in chunks, the second goes on."""
+    scheduler = Scheduler(restarting(), 4, 2, 20, 100)
+    requests = [Request([i] * (7, 1)[i], max_tokens=6) for i in range(2)]
+    for request in requests:
+        scheduler.add(request)
+    steps = []
+    while scheduler.has_work:
+        plan = scheduler.plan()
+        steps.append([(c.request.id, c.start, c.length, c.wants_logits) for c in plan.chunks])
+        scheduler.commit(plan, {c.request.id: 7 for c in plan.chunks if c.wants_logits == "last"})
+    assert steps == [
+        [(1, 0, 4, "none")],
+        [(1, 4, 3, "last"), (2, 0, 1, "last")],
+        [(1, 7, 1, "last"), (2, 1, 1, "last")],
+        [(1, 0, 3, "none"), (2, 2, 1, "last")],  # 9 tokens: anew
+        [(1, 3, 3, "none"), (2, 3, 1, "last")],
+        [(1, 6, 3, "last"), (2, 4, 1, "last")],
+        [(1, 9, 1, "last"), (2, 5, 1, "last")],
+        [(1, 10, 1, "last")],
+        [(1, 11, 1, "last")],
+    ]
+    assert not any(request.preemptions for request in requests)
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = write_tiny(tmp_path_factory.mktemp("lengths"))
@@ -143,3 +219,17 @@ def test_a_session_counts_each_call_whatever_its_chunks(model):
         session.truncate(6)
         session.prefill([1] * 5)
         assert list(sequence.rope_lengths) == [5, 5, 5, 5, 5, 6, 9, 9, 9, 9, 9]  # 11 counts as 9
+
+
+def test_a_session_that_fails_over_the_border_is_as_before(model):
+    pool = BlockPool(1, rope_length_range=(14, 15), restarts=True)
+    session = Session(model.runner, sequence := Sequence(pool))
+    session.prefill([1] * 14)
+    with pytest.raises(CapacityError):
+        session.prefill([1] * 3)
+    assert list(sequence.rope_lengths) == [14] * 14
+    session.decode(1)
+    assert list(sequence.rope_lengths) == [15] * 15 and sequence.computed == 15
+    session.reset()
+    session.decode(1)
+    assert list(sequence.rope_lengths) == [14]

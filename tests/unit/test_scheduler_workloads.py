@@ -17,7 +17,9 @@ from kestrel.engine.scheduler import Scheduler
 from kestrel.errors import CapacityError, RequestError
 
 
-def alone(request: Request, vocab_size: int, max_context: int, capacity, bounds, window):
+def alone(
+    request: Request, vocab_size: int, max_context: int, capacity, bounds, window, restarts
+):
     """What a request must generate, worked out without cache, batch or scheduler."""
     first, last = bounds or (0, 0)
     prompt_length = min(max(len(request.ids), first), last)
@@ -31,9 +33,12 @@ def alone(request: Request, vocab_size: int, max_context: int, capacity, bounds,
             return tokens, "length"
         if len(tokens) in (max_context, capacity + 1):
             return tokens, "length"
+        length = min(max(len(tokens), first), last)
+        if restarts:
+            value = key_values(tokens, [length] * len(tokens), window)[-1]
+            continue
         if window == 1:
             value = 0
-        length = min(max(len(tokens), first), last)
         value = key_value(value, tokens[-1], len(tokens) - 1, length)
 
 
@@ -44,9 +49,12 @@ class Workload:
         self.rng = rng = random.Random(seed)
         self.vocab_size = rng.choice([2, 5, 200])
         self.bounds = rng.choice([None, (4, 40), (16, 17)])  # of the lengths that count
+        self.restarts = bool(self.bounds) and rng.random() < 0.5
         self.window = rng.choice([None, None, None, 1, 7, 20, 20, 20])
         blocks, size = rng.randint(2, 14), rng.choice([2, 4, 8])
-        self.pool = BlockPool(blocks, size, window=self.window, rope_length_range=self.bounds)
+        self.pool = BlockPool(
+            blocks, size, window=self.window, rope_length_range=self.bounds, restarts=self.restarts
+        )
         self.capacity = blocks * size
         # A token sees window - 1 positions before it, and needs a block for its own.
         self.is_endless = bool(self.window) and max(-(-(self.window - 1) // size), 1) < blocks
@@ -66,7 +74,7 @@ class Workload:
         self.finished: dict[int, str] = {}
         self.cancelled: set[int] = set()
         self.started: list[int] = []
-        self.aborts = self.freed = self.shrunk = 0
+        self.aborts = self.freed = self.shrunk = self.restarted = 0
         self.stems = [rng.choices(range(self.vocab_size), k=30) for _ in range(2)]
 
     def add(self) -> None:
@@ -109,6 +117,9 @@ class Workload:
         self.freed += any(r.sequence.freed for r in s.running)
         if plan.chunks and plan.chunks[-1].wants_logits == "none":
             self.shrunk += sum(c.length for c in plan.chunks) < s.max_tokens
+        anew = [c.request for c in plan.chunks[:-1] if c.wants_logits == "none"]
+        assert self.restarts or not anew, "what others want has grown"
+        self.restarted += bool(anew)
         rows = plan.rows()
         sampled = iter(self.device.run(rows))
         if self.rng.random() < 0.05:
@@ -141,6 +152,7 @@ class Workload:
                 self.capacity,
                 self.bounds,
                 self.window,
+                self.restarts,
             )
             if request_id in self.cancelled:
                 assert request.sequence.tokens == tokens[: len(request.sequence.tokens)]
@@ -157,6 +169,7 @@ class Workload:
 def test_random_workloads(seeds):
     kinds = ["preempted", "prefix reused", "filled the cache", "chunked", "retried"]
     kinds += ["freed", "chunk cut to the cache", "preempted with a window"]
+    kinds += ["started anew before others"]
     seen = dict.fromkeys(kinds, 0)
     for seed in seeds:
         workload = Workload(seed)
@@ -170,4 +183,5 @@ def test_random_workloads(seeds):
         seen["retried"] += workload.aborts
         seen["freed"] += workload.freed
         seen["chunk cut to the cache"] += workload.shrunk
+        seen["started anew before others"] += workload.restarted
     assert min(seen.values()) > 50, f"the workloads are too tame: {seen}"

@@ -28,10 +28,11 @@ class Sessions:
         self.rng = rng = random.Random(seed)
         self.window = window
         self.bounds = rng.choice([None, (1, 1000), (9, 20)])
+        self.restarts = bool(self.bounds) and rng.random() < 0.5
         self.vocab_size = rng.choice([1, 2, 50])
         self.pool = BlockPool(
             rng.randint(4, 24), rng.choice([1, 2, 4, 8]), window=window,
-            rope_length_range=self.bounds,
+            rope_length_range=self.bounds, restarts=self.restarts,
         )  # fmt: skip
         self.capacity = self.pool.num_blocks * self.pool.block_size
         max_context = self.capacity + (40 if window else 0)
@@ -55,7 +56,8 @@ class Sessions:
         rng, action = self.rng, self.rng.random()
         if not self.live or action < 0.12:
             ids = self.ids(rng.randint(1, 24))
-            session = Session(Sequence(self.pool, ids), self.rotated(len(ids), len(ids)))
+            session = Session(Sequence(self.pool, ids), [])
+            self.rotate(session)
             if rng.random() < 0.7:
                 self.adopt(session.sequence)
             self.live.append(session)
@@ -71,13 +73,14 @@ class Sessions:
             freed, computed = sequence.freed, sequence.computed
             sequence.truncate(length)
             del session.lengths[length:]
+            self.rotate(session)
             self.seen["cut and went on"] += 0 < freed == sequence.freed and length < computed
             self.seen["cut into freed blocks"] += freed > sequence.freed
         elif action < 0.4:
             ids = self.ids(rng.randint(0, 12))
             if len(sequence.tokens) + len(ids) <= self.device.limits.max_context:
                 sequence.extend(ids)
-                session.lengths += self.rotated(len(ids), len(sequence.tokens))
+                self.rotate(session)
         elif action < 0.45:
             sequence.release()
             if rng.random() < 0.5:
@@ -95,8 +98,15 @@ class Sessions:
     def ids(self, count: int) -> list[int]:
         return self.rng.choices(range(self.vocab_size), k=count)
 
-    def rotated(self, count: int, length: int) -> list[int]:
-        return [min(max(length, self.bounds[0]), self.bounds[1])] * count if self.bounds else []
+    def rotate(self, session: Session) -> None:
+        """Note what the tokens that are there now must be rotated by."""
+        if self.bounds:
+            total = len(session.sequence.tokens)
+            length = min(max(total, self.bounds[0]), self.bounds[1])
+            if self.restarts and session.lengths and session.lengths[0] != length:
+                self.seen["started anew"] += 1
+            kept = [] if self.restarts else session.lengths
+            session.lengths = kept + [length] * (total - len(kept))
 
     def check(self) -> None:
         self.pool.check(session.sequence.held for session in self.live)
@@ -134,7 +144,7 @@ class Sessions:
             self.seen["longer than the cache"] += start + length > self.capacity
             if start + length == len(sequence.tokens) < self.device.limits.max_context:
                 sequence.append(own[-1])
-                session.lengths += self.rotated(1, len(sequence.tokens))
+                self.rotate(session)
         assert not tokens
 
 
@@ -145,7 +155,7 @@ def test_random_sessions(window):
         sessions = Sessions(seed, window)
         sessions.run(80)
         seen += sessions.seen
-    kinds = ["adopted"]
+    kinds = ["adopted", "started anew"]
     if window:
         kinds += ["forked behind freed blocks", "cut and went on", "cut into freed blocks"]
         kinds += ["adopted less than was found", "longer than the cache"]

@@ -82,6 +82,7 @@ class Recipe:
         seed: of weights and prompt.
         tokens: of the golden prompt.
         decode_from: tokens of it that come in one call; the others come one by one. None: all do.
+        before: recipe of the tokens that were there before all were computed anew; "": none were.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Recipe:
     seed: int = 0
     tokens: int = TOKENS
     decode_from: int | None = None
+    before: str = ""
 
     def config_json(self) -> dict[str, object]:
         """The whole config.json."""
@@ -108,6 +110,14 @@ class Recipe:
         """Whether frequencies follow the length of the sequence."""
         types = {rope["rope_type"] for rope in self.geometry().ropes.values()}
         return bool(types & {"dynamic", "longrope"})
+
+    @property
+    def rotated_from(self) -> int | None:
+        """``decode_from``, or the tokens that were computed in one call when all were anew."""
+        if not self.before:
+            return self.decode_from
+        (rope,) = self.geometry().ropes.values()
+        return rope["original_max_position_embeddings"] + 1
 
     def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Name and shape of every tensor, in the order in which they are drawn."""

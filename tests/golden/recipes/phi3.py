@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from golden.recipes.base import BASE, Family, Recipe
 from golden.recipes.reading import heads, layers, rope_parameters
 
@@ -43,6 +45,34 @@ PHI3 = Family(
 
 _LONG = {"original_max_position_embeddings": 20, "max_position_embeddings": 80}
 
+# A prompt of 18 tokens grows past the original length of 20: when the token comes that makes it
+# longer, all are computed anew with the long factors.
+_DECODE = Recipe(
+    "phi3-longrope-decode-f16",
+    PHI3,
+    {**_LONG, "tie_word_embeddings": True}
+    | {"rope_scaling": {"type": "longrope"}
+       | {"short_factor": [1.0, 1.02, 1.3], "long_factor": [1.25, 3.5, 12.0]}},
+    "F16",
+    seed=7100,
+    tokens=26,
+    decode_from=18,
+    before="phi3-longrope-before-f16",
+)
+# At the border: a prompt of 20 tokens is short, one more makes all of them long.
+_BORDER = Recipe(
+    "phi3-longrope-border-bf16",
+    PHI3,
+    {**_LONG, "num_attention_heads": 2, "num_key_value_heads": 1, "hidden_size": 16}
+    | {"rope_scaling": {"rope_type": "longrope", "attention_factor": 1.5}
+       | {"short_factor": [1.0] * 4, "long_factor": [1.5, 2, 4.0, 16.0]}},
+    "BF16",
+    seed=7300,
+    tokens=22,
+    decode_from=20,
+    before="phi3-longrope-border-before-bf16",
+)
+
 RECIPES = (
     # Phi-4-mini's partial rotation: six of eight columns.
     Recipe(
@@ -51,18 +81,8 @@ RECIPES = (
         {"hidden_size": 32, "partial_rotary_factor": 0.75, "num_key_value_heads": 2},
         seed=7000,
     ),
-    # The long factors rule from the token on that makes the sequence longer than 20.
-    Recipe(
-        "phi3-longrope-decode-f16",
-        PHI3,
-        {**_LONG, "tie_word_embeddings": True}
-        | {"rope_scaling": {"type": "longrope"}
-           | {"short_factor": [1.0, 1.02, 1.3], "long_factor": [1.25, 3.5, 12.0]}},
-        "F16",
-        seed=7100,
-        tokens=26,
-        decode_from=18,
-    ),
+    _DECODE,
+    replace(_DECODE, name=_DECODE.before, tokens=20, before=""),
     # The first conversions' name of the type; a prompt that is long at once.
     Recipe(
         "phi3-longrope-long",
@@ -73,18 +93,8 @@ RECIPES = (
         seed=7200,
         tokens=26,
     ),
-    # At the border: 20 tokens are short, the next is long.
-    Recipe(
-        "phi3-longrope-border-bf16",
-        PHI3,
-        {**_LONG, "num_attention_heads": 2, "num_key_value_heads": 1, "hidden_size": 16}
-        | {"rope_scaling": {"rope_type": "longrope", "attention_factor": 1.5}
-           | {"short_factor": [1.0] * 4, "long_factor": [1.5, 2, 4.0, 16.0]}},
-        "BF16",
-        seed=7300,
-        tokens=22,
-        decode_from=20,
-    ),
+    _BORDER,
+    replace(_BORDER, name=_BORDER.before, tokens=20, decode_from=None, before=""),
     Recipe(
         "phi3-window-bf16",
         PHI3,
