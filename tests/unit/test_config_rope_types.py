@@ -79,6 +79,19 @@ def test_a_yarn_factor_of_null_is_the_ratio_of_the_lengths():
     assert values["attention_factor"][0] == pytest.approx(1.1386294361119891, rel=1e-15)
 
 
+@pytest.mark.parametrize("family", CLASSES)
+def test_a_scaling_reaches_the_layers_of_every_family(family):
+    # Phi-3's class has an original length of 4096, and a context is not shorter than that.
+    block = {"rope_type": "longrope", **FACTORS}
+    config = parse(block, family=family, max_position_embeddings=4096, num_hidden_layers=6)
+    ropes = {kind.rope.type: kind.rope for kind in config.layers if kind.rope is not None}
+    # Gemma 3's windowed layers have a RoPE of their own.
+    windowed = {"default"} if family == "gemma3_text" else set()
+    assert ropes.keys() == {"longrope", *windowed}
+    assert ropes["longrope"].short_factor == (1.0, 1.0, 1.5, 2.0, 3.0)
+    assert ropes["longrope"].long_factor == (1.0, 2.0, 4.0, 8.0, 16.5)
+
+
 def test_longrope_in_other_families():
     config = parse(LONGROPE, original_max_position_embeddings=16, family="qwen2")
     values = shown(config)

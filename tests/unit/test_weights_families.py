@@ -45,31 +45,31 @@ def test_every_tensor_finds_its_place(write, family):
             assert linear.bias is None or linear.bias.name.endswith(f".{name}.bias")
 
 
-@pytest.mark.parametrize(
-    "families, norms",
-    [
-        (
-            ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma", "granite", "phi3"],
-            ["input_layernorm", None, "post_attention_layernorm", None],
-        ),
-        (
-            ["gemma2", "gemma3_text"],
-            [
-                "input_layernorm", "post_attention_layernorm",
-                "pre_feedforward_layernorm", "post_feedforward_layernorm",
-            ],
-        ),
-        (["olmo2"], [None, "post_attention_layernorm", None, "post_feedforward_layernorm"]),
-    ],
-)  # fmt: skip
-def test_norms_are_where_the_class_applies_them(write, families, norms):
-    for family in families:
-        weights, _ = bind_all(write(untied(family), tensors_of(family)))
-        uses = ("input_norm", "attention_output_norm", "mlp_norm", "mlp_output_norm")
-        found = [getattr(weights.layers[1], use) for use in uses]
-        assert [norm and norm.name for norm in found] == norms
-        for norm in filter(None, found):
-            assert norm.weight.name == f"model.layers.1.{norm.name}.weight"
+#: Family to the norms of a layer: before and after attention, before and after the MLP.
+NORMS = {
+    **dict.fromkeys(
+        ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma", "granite", "phi3"],
+        ["input_layernorm", None, "post_attention_layernorm", None],
+    ),
+    **dict.fromkeys(
+        ["gemma2", "gemma3_text"],
+        [
+            "input_layernorm", "post_attention_layernorm",
+            "pre_feedforward_layernorm", "post_feedforward_layernorm",
+        ],
+    ),
+    "olmo2": [None, "post_attention_layernorm", None, "post_feedforward_layernorm"],
+}  # fmt: skip
+
+
+@families
+def test_norms_are_where_the_class_applies_them(write, family):
+    weights, _ = bind_all(write(untied(family), tensors_of(family)))
+    uses = ("input_norm", "attention_output_norm", "mlp_norm", "mlp_output_norm")
+    found = [getattr(weights.layers[1], use) for use in uses]
+    assert [norm and norm.name for norm in found] == NORMS[family]
+    for norm in filter(None, found):
+        assert norm.weight.name == f"model.layers.1.{norm.name}.weight"
 
 
 @families

@@ -166,8 +166,8 @@ RECIPES = (
         scale={"embed_tokens.weight": -8, "o_proj.weight": -8},
         seed=1500,
     ),
-    # S03: an integer factor. Of 4 pairs with head_dim 8 and theta 10000 the first stays, the last
-    # two are divided, one lies between; cos and sin are stretched by 0.1 ln 4 + 1.
+    # S03: an integer factor. Of 4 pairs with head_dim 8 and theta 100 the first stays, the last is
+    # divided, two lie between; cos and sin are stretched by 0.1 ln 4 + 1.
     _llama(
         "rope-yarn-integers",
         {**SMALL, "head_dim": 8, "rope_theta": 100, "max_position_embeddings": 1024}
