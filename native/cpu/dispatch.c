@@ -71,7 +71,7 @@ const char *kst_simd_name(int index) {
         "store_split", "load_f16_n", "load_bf16_n", "store_f16", "store_f16_n", "set1",
         "add",         "sub",        "mul",         "div",       "max",         "fma",
         "select_lt",   "select_nan", "keep_n",      "exp",       "tanh",        "hsum",
-        "hmax",        "hsum4",      "vt_fma",
+        "hmax",        "hsum4",      "hsum8",       "vt_fma",
     };
     return index >= 0 && index < (int)(sizeof names / sizeof *names) ? names[index] : NULL;
 }

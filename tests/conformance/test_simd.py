@@ -86,7 +86,7 @@ COUNTED = {
 }
 ELSEWHERE = {
     "load_f16", "load_bf16", "load_bf16_split", "load_f16_n", "load_bf16_n", "store_f16",
-    "store_f16_n", "exp", "tanh", "hsum", "hmax", "hsum4",
+    "store_f16_n", "exp", "tanh", "hsum", "hmax", "hsum4", "hsum8",
 }  # fmt: skip
 
 
@@ -193,6 +193,8 @@ def test_sums_and_maxima_of_lanes(isa):
         sums = [tree(row, np.add) for row in rows]
         same(call(isa, "hsum", a)[:1], sums[:1])
         same(call(isa, "hsum4", a, b, c)[:4], sums)
+        eight = [*rows, b + c, a - b, a * b, c]
+        same(call(isa, "hsum8", a, b, c)[:8], [tree(row, np.add) for row in eight])
         same(call(isa, "hmax", a)[:1], [tree(a, np.maximum)])
 
 

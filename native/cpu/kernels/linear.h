@@ -4,9 +4,9 @@
 
 #include "kernel.h"
 
-/* Outputs are shared out and worked on in panels of this many: a multiple of every tile's columns,
- * and of 4. */
-#define KST_PANEL 12
+/* Outputs are shared out, worked on and finished in panels of this many: one vf, and a multiple of
+ * every tile's columns. */
+#define KST_PANEL VF_LANES
 
 /* Outputs [begin, end) of one weight, for all rows. */
 typedef struct {
@@ -23,17 +23,13 @@ typedef struct {
 /* sums[n] of one row are done: bias, scale, then residual, each step rounded to float32. */
 static inline void kst_linear_finish(const kst_linear_job *job, int64_t row, int64_t out,
                                      const float *sums, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        float sum = sums[i];
-        if (job->bias) {
-            float bias;
-            memcpy(&bias, (const char *)job->bias + (out + i) * 4, 4);
-            sum += bias;
-        }
-        sum *= job->scale;
-        const int64_t at = row * job->out + out + i;
-        job->y[at] = job->residual ? job->residual[at] + sum : sum;
-    }
+    const int64_t at = row * job->out + out;
+    const int lanes = (int)n;
+    vf y = vf_load(sums);
+    if (job->bias) y = vf_add(y, vf_load_n((const char *)job->bias + out * 4, lanes));
+    y = vf_mul(y, vf_set1(job->scale));
+    if (job->residual) y = vf_add(vf_load_n(job->residual + at, lanes), y);
+    vf_store_n(job->y + at, y, lanes);
 }
 
 void KST_FN(linear_f32)(const kst_linear_job *job);

@@ -44,6 +44,12 @@ int KST_FN(simd_test)(const char *name, const void *a, const void *b, const void
         vf_hsum4(sums, x, y, z, vf_add(x, y));
         memcpy(out, sums, sizeof sums);
     }
+    else KST_IF("hsum8") {
+        float eight[8];
+        const vf v[8] = {x, y, z, vf_add(x, y), vf_add(y, z), vf_sub(x, y), vf_mul(x, y), z};
+        vf_hsum8(eight, v);
+        memcpy(out, eight, sizeof eight);
+    }
     else KST_IF("vt_fma") for (int i = 0; i < VF_LANES; i += VT_LANES)
         vt_store((float *)out + i, vt_fma(vt_load((const float *)a + i),
                                           vt_load((const float *)b + i), vt_set1(first)));

@@ -39,6 +39,22 @@ static inline vt vt_set1(float a) { return vf_set1(a); }
 static inline vt vt_fma(vt a, vt b, vt c) { return vf_fma(a, b, c); }
 #endif
 
+#ifndef VF_HSUM8
+static inline void vf_hsum8(float out[8], const vf v[8]) {
+    vf_hsum4(out, v[0], v[1], v[2], v[3]);
+    vf_hsum4(out + 4, v[4], v[5], v[6], v[7]);
+}
+#endif
+
+/* v, loaded once: without it a compiler may read it from memory anew at each use, which costs as many
+ * loads as multiply-adds. */
+static inline vt vt_in_register(vt v) {
+#if defined(__x86_64__) && KST_JOIN(KST_ISA_ID_, KST_ISA) != 0
+    __asm__("" : "+v"(v));
+#endif
+    return v;
+}
+
 /* Split order: lanes 0, 2, .. 14, 1, 3, .. 15. Where an instruction set has nothing to gain, it is
  * the plain order. vf_join brings split lanes back; vf_store_split stores plain lanes so that
  * vf_load gives them split. */

@@ -36,11 +36,16 @@ static inline __m256i kst_mask8(int n, int first) {
 }
 static inline vf vf_load_n(const void *p, int n) {
     const float *f = p;
+    if (n == VF_LANES) return vf_load(p);
     return vf_make(_mm256_maskload_ps(f, kst_mask8(n, 0)),
                    _mm256_maskload_ps(f + 8, kst_mask8(n, 8)));
 }
 static inline void vf_store_n(void *p, vf v, int n) {
     float *f = p;
+    if (n == VF_LANES) { /* masked stores are slow on some processors */
+        vf_store(p, v);
+        return;
+    }
     _mm256_maskstore_ps(f, kst_mask8(n, 0), v.lo);
     _mm256_maskstore_ps(f + 8, kst_mask8(n, 8), v.hi);
 }
@@ -118,6 +123,13 @@ static inline vf vf_scale(vf y, vf t) {
 static inline __m256 kst_low8(vf v) { return v.lo; }
 static inline __m256 kst_high8(vf v) { return v.hi; }
 #include "vec_trees.h"
+
+/* Steps 2 and 1 of four trees at once: the transpose brings equal lanes together. */
+static inline void vf_hsum4(float out[4], vf a, vf b, vf c, vf d) {
+    __m128 s0 = kst_sum4(a), s1 = kst_sum4(b), s2 = kst_sum4(c), s3 = kst_sum4(d);
+    _MM_TRANSPOSE4_PS(s0, s1, s2, s3);
+    _mm_storeu_ps(out, _mm_add_ps(_mm_add_ps(s0, s2), _mm_add_ps(s1, s3)));
+}
 
 #define VT_LANES 8
 typedef __m256 vt;

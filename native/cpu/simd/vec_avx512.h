@@ -57,4 +57,30 @@ static inline __m256 kst_low8(vf v) { return _mm512_castps512_ps256(v); }
 static inline __m256 kst_high8(vf v) { return _mm512_extractf32x8_ps(v, 1); }
 #include "vec_trees.h"
 
+/* Steps 8 and 4 of four trees at once: 128 bits each. */
+static inline __m512 kst_quarters(vf a, vf b, vf c, vf d) {
+    const __m512 ab =
+        _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    const __m512 cd =
+        _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+}
+static inline void vf_hsum4(float out[4], vf a, vf b, vf c, vf d) {
+    __m512 s = kst_quarters(a, b, c, d);
+    s = _mm512_add_ps(s, _mm512_permute_ps(s, 0x4e));
+    s = _mm512_add_ps(s, _mm512_permute_ps(s, 0xb1));
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(order, s)));
+}
+/* Eight trees: step 2 brings two quarters together, step 1 leaves the results in lanes 0 and 2 of
+ * each 128 bits. */
+#define VF_HSUM8 1
+static inline void vf_hsum8(float out[8], const vf v[8]) {
+    const __m512 q = kst_quarters(v[0], v[1], v[2], v[3]), r = kst_quarters(v[4], v[5], v[6], v[7]);
+    __m512 s = _mm512_add_ps(_mm512_shuffle_ps(q, r, 0x44), _mm512_shuffle_ps(q, r, 0xee));
+    s = _mm512_add_ps(s, _mm512_permute_ps(s, 0xb1));
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 0, 0, 0, 0, 0, 0, 0, 0);
+    _mm256_storeu_ps(out, _mm512_castps512_ps256(_mm512_permutexvar_ps(order, s)));
+}
+
 #endif

@@ -41,11 +41,16 @@ static inline void vf_store(void *p, vf v) {
     vst1q_u8(u + 48, vreinterpretq_u8_f32(v.d));
 }
 static inline vf vf_load_n(const void *p, int n) {
+    if (n == VF_LANES) return vf_load(p);
     float padded[16] = {0};
     memcpy(padded, p, (size_t)n * 4);
     return vf_load(padded);
 }
 static inline void vf_store_n(void *p, vf v, int n) {
+    if (n == VF_LANES) {
+        vf_store(p, v);
+        return;
+    }
     float padded[16];
     vf_store(padded, v);
     memcpy(p, padded, (size_t)n * 4);

@@ -18,11 +18,5 @@ static inline float vf_hmax(vf v) {
     s = _mm_max_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
-/* Steps 2 and 1 of four trees at once: the transpose brings equal lanes together. */
-static inline void vf_hsum4(float out[4], vf a, vf b, vf c, vf d) {
-    __m128 s0 = kst_sum4(a), s1 = kst_sum4(b), s2 = kst_sum4(c), s3 = kst_sum4(d);
-    _MM_TRANSPOSE4_PS(s0, s1, s2, s3);
-    _mm_storeu_ps(out, _mm_add_ps(_mm_add_ps(s0, s2), _mm_add_ps(s1, s3)));
-}
 
 #endif
