@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kestrel.busy import Clock
 from kestrel.cli.bench_figures import Answer, Measured, figures, footprint
 from kestrel.cli.bench_profile import Profiler, Split, split
 from kestrel.cli.bench_table import table
@@ -111,6 +112,7 @@ class _Bench:
         """Everything, in the order of the protocol; the limits before, between and after."""
         args = self._args
         self._step("checksum")
+        clock = Clock()
         checksum = self._checksum(self._prompt(args.prompt_tokens), args.new_tokens)
         self._measure_limits()
         answers = self._answers("decode", args.prompt_tokens, args.new_tokens)
@@ -120,7 +122,7 @@ class _Bench:
         first, decode = self._profile("decode", args.prompt_tokens, args.new_tokens)
         prefill, _ = self._profile("prefill", args.prefill_tokens, 1)
         splits = {"prefill": prefill, "first_token": first, "decode": decode}
-        return Measured(answers, prefills, splits, self._limits, checksum)
+        return Measured(answers, prefills, splits, self._limits, checksum, clock.others())
 
     def _measure_limits(self) -> None:
         self._step("limits")

@@ -40,6 +40,7 @@ class Measured:
         splits: ``prefill``, ``first_token`` and ``decode``, of the profiled runs.
         limits: None for a backend that is not of this machine's kernels; the splits are then empty.
         checksum: of the logits.
+        others: processors that other processes kept busy meanwhile; None where nobody tells.
     """
 
     answers: list[Answer]
@@ -47,6 +48,7 @@ class Measured:
     splits: "dict[str, Split]"
     limits: "MachineLimits | None"
     checksum: str
+    others: float | None
 
 
 def footprint(args: "argparse.Namespace", model: "Model") -> int:
@@ -100,6 +102,7 @@ def figures(args: "argparse.Namespace", model: "Model", measured: Measured) -> d
             for name, (seconds, tokens, work) in phases.items()
         },
         "logits_checksum": measured.checksum,
+        "processors_busy_with_others": measured.others,
     }
 
 

@@ -11,6 +11,8 @@ __all__ = ["table"]
 #: Of the parts kernels, barriers and host, and what stands for them where the encoding lacks them.
 _BLOCKS, _ASCII = "█▒░", "#=."
 _WIDEST = 120
+#: Processors that others may keep busy without a word about it.
+_QUIET = 0.05
 _A_TOKEN = "decode, a token"
 
 
@@ -130,6 +132,12 @@ def _notes(report: dict) -> str:
             f"limits: {limits['read_gigabytes_per_second']:,.1f} GB/s "
             f"({limits['read_bytes'] / 1e6:,.1f} MB over and over), "
             f"{limits['gigaflops_per_second']:,.1f} GFLOP/s (multiply-adds)"
+        )
+    others = report["processors_busy_with_others"]
+    if others is not None and others > _QUIET:
+        lines.append(
+            f"others: other processes kept {others:.2f} processors busy; read these figures with "
+            "care"
         )
     return "\n".join(lines)
 

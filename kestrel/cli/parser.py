@@ -10,7 +10,7 @@ from kestrel.cli.groups import (
     BACKENDS, MODEL, add_json, add_messages, add_model, add_plain_content, add_prompt_option,
     add_refresh, add_runtime, add_sampling,
 )  # fmt: skip
-from kestrel.cli.options import Parser, count, isa, path, text, thread_counts, token_ids
+from kestrel.cli.options import Parser, count, isa, path, text, token_ids
 
 
 __all__ = ["BACKENDS", "COMMANDS", "get_parser"]

@@ -1,7 +1,12 @@
 """kestrel bench: figures against arithmetic by hand, the parts of a time, bars."""
 
+import fcntl
 import json
+import os
+import pty
 import re
+import struct
+import termios
 
 import numpy
 import pytest
@@ -10,8 +15,8 @@ from system.command_line import run, start
 from kestrel.cli import bench_table
 from kestrel.cli.bench_profile import Split, split
 
-#: The demo model, from its card: 5,475,584 parameters of 2 bytes, each read once (the tied embedding
-#: is the head), and the inverse frequencies of head_dim 32: 16 of 4 bytes.
+#: The demo model, from its card: 5,475,584 parameters of 2 bytes, each read once (the tied
+#: embedding is the head), and the inverse frequencies of head_dim 32: 16 of 4 bytes.
 WEIGHTS = 2 * 5_475_584 + 64
 #: Multiply-adds of a token in its matrices: every parameter but the embedding's (the head counts by
 #: rows) and the norms', which are one vector of 256 before each half of each layer, and one last.
@@ -122,6 +127,31 @@ def test_as_a_table(outcome, monkeypatch):
     assert "1 thread;" in err and "2 threads;" in err and "run/s" not in err
     shares = re.findall(r"(?m)^(?:prefill|first token|decode) .* (\d+\.\d)%  \w+$", out)
     assert len(shares) == 6
+
+
+def on_a_terminal(*arguments):
+    """What the program writes to a terminal of 100 columns on standard error."""
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    with start(*arguments, stderr=terminal) as process:
+        os.close(terminal)
+        pieces = []
+        try:
+            while piece := os.read(controller, 65536):
+                pieces.append(piece)
+        except OSError:  # Linux: the other side was closed
+            pass
+        process.communicate(timeout=60)
+    os.close(controller)
+    assert process.returncode == 0
+    return b"".join(pieces).decode()
+
+
+def test_a_terminal_shows_the_progress(demo_model):
+    shown = on_a_terminal("bench", demo_model, *SHORT, "--threads", 1)
+    for part in ("bench, 1 thread:", "checksum", "limits", "decode", "prefill", "profile", "/12 ["):
+        assert part in shown
+    assert on_a_terminal("bench", demo_model, *SHORT, "--json") == ""
 
 
 def test_says_what_context_it_needs(outcome):

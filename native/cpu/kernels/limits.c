@@ -13,8 +13,9 @@ void KST_FN(limit_fma)(const kst_cmd *cmd, const kst_step *step, kst_share share
 #define BYTES (4 * VT_LANES)
 #endif
 
-#define LINE 64   /* bytes */
-#define STREAMS 4 /* places read by turns: 2 are as fast, 1 is slower in the caches, 8 everywhere */
+/* Places that are read by turns: 2 are as fast, 1 is slower in the caches, 8 are everywhere. */
+#define STREAMS 4
+#define LINE 64 /* bytes */
 #define UNROLL (LINE / BYTES)
 
 typedef uint64_t words __attribute__((vector_size(BYTES), aligned(8), may_alias));
