@@ -77,6 +77,7 @@ def test_what_was_moved_and_computed_by_hand(report):
 
 def test_rates_limits_and_shares(report):
     for each in (report, *report["other_threads"]):
+        assert (each["processors_busy_with_others"] or 0.0) >= 0.0
         limits = each["limits"]
         assert limits["read_bytes"] == WEIGHTS + 47 * LAYERS * 2 * KEYS * 4  # of the last step
         for phase in each["phases"].values():

@@ -53,26 +53,27 @@ void KST_FN(limit_read)(const kst_cmd *cmd, const kst_step *step, kst_share shar
 #define CHAINS 12 /* of 16 */
 #endif
 
-#if KST_JOIN(KST_ISA_ID_, KST_ISA) == 0
+/* acc + 1 by a multiply-add, acc being what is added to: arm64 overwrites that one. */
+#if KST_JOIN(KST_ISA_ID_, KST_ISA) != 0
+typedef vt chain;
+static inline chain next(chain acc, chain one) { return vt_fma(one, one, acc); }
+#else
 typedef float chain __attribute__((vector_size(BYTES)));
 #ifdef __FP_FAST_FMAF
-static inline chain multiply_add(chain a, chain b, chain c) {
-    for (int i = 0; i < BYTES / 4; i++) c[i] = fmaf(a[i], b[i], c[i]);
-    return c;
+static inline chain next(chain acc, chain one) {
+    for (int i = 0; i < BYTES / 4; i++) acc[i] = fmaf(one[i], one[i], acc[i]);
+    return acc;
 }
-#else /* fmaf would be a function: rounding twice is the fastest that there is */
-static inline chain multiply_add(chain a, chain b, chain c) { return a * b + c; }
+#else /* fmaf would be a function: two instructions, the first of which cannot leave the loop */
+static inline chain next(chain acc, chain one) { return acc * one + one; }
 #endif
-#else
-typedef vt chain;
-static inline chain multiply_add(chain a, chain b, chain c) { return vt_fma(a, b, c); }
 #endif
 
 /* Each loop over the chains is unrolled whole: an index that varies keeps them in memory. */
 #define EACH_CHAIN _Pragma("GCC unroll 24") for (int c = 0; c < CHAINS; c++)
 
-/* Takes every lane of every chain times 1 plus 1, `rounds` times over: exact below 2^24, and then
- * the lanes say how many were done. */
+/* Adds 1 to every lane of every chain, `rounds` times over: exact below 2^24, and then the lanes
+ * say how many multiply-adds there were. */
 void KST_FN(limit_fma)(const kst_cmd *cmd, const kst_step *step, kst_share share) {
     (void)step;
     const kst_limit *limit = cmd->in[0];
@@ -81,7 +82,7 @@ void KST_FN(limit_fma)(const kst_cmd *cmd, const kst_step *step, kst_share share
     for (int i = 0; i < BYTES / 4; i++) one[i] = limit->one;
     EACH_CHAIN acc[c] = one * (float)c; /* alike, they would be one */
     for (int64_t round = 0; round < limit->rounds; round++) {
-        EACH_CHAIN acc[c] = multiply_add(acc[c], one, one);
+        EACH_CHAIN acc[c] = next(acc[c], one);
         __asm__ volatile(""); /* keeps the rounds apart */
     }
     EACH_CHAIN memcpy(lanes[c], &acc[c], BYTES);
