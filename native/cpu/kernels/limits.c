@@ -13,7 +13,7 @@ void KST_FN(limit_fma)(const kst_cmd *cmd, const kst_step *step, kst_share share
 #define BYTES (4 * VT_LANES)
 #endif
 
-/* Places that are read by turns: 2 are as fast, 1 is slower in the caches, 8 are everywhere. */
+/* Places that are read by turns: 2 are as fast, 1 is slower in the caches, 8 mostly. */
 #define STREAMS 4
 #define LINE 64 /* bytes */
 #define UNROLL (LINE / BYTES)
