@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from limits import fma_peak, read_bandwidth
+from limits import floor
 from machine import Clock
 
-__all__ = ["Limit", "Line", "Measure", "Work", "digest", "summary_lines"]
+from kestrel.roofline import Floor
+
+__all__ = ["Line", "Measure", "Work", "digest", "summary_lines"]
 
 #: Unit -> what a number of seconds is multiplied by; a unit "x/s" counts x per second instead.
 _TIMES = {"s": 1.0, "ms": 1e3, "us": 1e6}
@@ -27,15 +29,6 @@ def digest(parts: Iterable[object]) -> str:
             part = np.ascontiguousarray(part)
         total.update(part if not isinstance(part, str) else part.encode())
     return total.hexdigest()[:16]
-
-
-@dataclass(frozen=True)
-class Limit:
-    """The least seconds that the machine needs, and which of its limits says so."""
-
-    seconds: float
-    unit: str  # GB/s or GFLOP/s
-    amount: float  # bytes or floating-point operations
 
 
 @dataclass(frozen=True)
@@ -56,18 +49,13 @@ class Work:
     flops: float = 0.0
     footprint: float | None = None
 
-    def limit(self, more: bool = False) -> Limit:
-        """Roofline: memory and arithmetic can overlap, so the slower of the two decides.
+    def limit(self, more: bool = False) -> Floor:
+        """The least time by the machine's limits: the longer one of reading and arithmetic.
 
         ``more`` measures the machine again and keeps the best so far.
         """
-        limits, machine = [], (self.threads, self.isa, more)
-        if self.nbytes:
-            rate = read_bandwidth(self.footprint or self.nbytes, *machine)
-            limits.append(Limit(self.nbytes / rate, "GB/s", self.nbytes))
-        if self.flops:
-            limits.append(Limit(self.flops / fma_peak(*machine), "GFLOP/s", self.flops))
-        return max(limits, key=lambda limit: limit.seconds)
+        footprint = self.footprint or self.nbytes
+        return floor(self.nbytes, self.flops, footprint, self.threads, self.isa, more)
 
 
 class Line(dict):
@@ -82,9 +70,9 @@ class Line(dict):
         if self._work is None:
             return
         limit = self._work.limit()
-        self["rate"] = limit.amount / self._seconds / 1e9
+        self["rate"] = limit.rate(self._seconds)
         self["rate_unit"] = limit.unit
-        self["limit"] = limit.amount / limit.seconds / 1e9
+        self["limit"] = limit.rate(limit.seconds)
         self["share"] = limit.seconds / self._seconds
         self._kept.update(self)
 

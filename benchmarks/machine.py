@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import subprocess
-import time
 from pathlib import Path
+
+from kestrel.busy import Clock
 
 __all__ = ["Clock", "cache_bytes", "report", "report_lines"]
 
@@ -69,31 +69,6 @@ def cache_bytes() -> int:
     need not be those of its host."""
     sizes = [_bytes(_read(index / "size")) for index in _CPU.glob("cache/index*")]
     return max(sizes, default=0)
-
-
-class Clock:
-    """Seconds of processor time that other processes used since the clock was made or asked."""
-
-    def __init__(self) -> None:
-        self._mark = self._now()
-
-    def others(self) -> float | None:
-        """Processors that others kept busy since the last look; None where nobody tells."""
-        before, self._mark = self._mark, self._now()
-        if before is None:
-            return None
-        wall, busy, own = (b - a for a, b in zip(before, self._mark))
-        return max(0.0, busy - own) / wall if wall > 0 else 0.0
-
-    @staticmethod
-    def _now() -> tuple[float, float, float] | None:
-        fields = _read(Path("/proc/stat")).split("\n")[0].split()
-        if len(fields) < 9:
-            return None
-        # user nice system idle iowait irq softirq steal, in ticks of all processors
-        ticks = [int(field) for field in fields[1:9]]
-        busy = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
-        return time.perf_counter(), busy, sum(os.times()[:4])
 
 
 def _commit() -> str:

@@ -1,4 +1,5 @@
-"""Part of _ops.pyx: what build and machine can do, sampling over a row, the vector vocabulary."""
+"""Part of _ops.pyx: what build and machine can do and how fast, sampling over a row, the vector
+vocabulary."""
 
 cdef dict _OPS = {
     "embed": KST_OP_embed,
@@ -108,6 +109,47 @@ def weigh(const float[::1] logits, double scale, double[::1] weights, double[::1
             f"{weights.shape[0]} and {sums.shape[0]}"
         )
     kst_weigh(&logits[0], n, scale, &weights[0], &sums[0])
+
+
+def limit_read(CpuDevice device, const unsigned char[::1] data, int64_t rounds):
+    """Read ``data`` ``rounds`` times over with all threads: (seconds, sum), one pass.
+
+    ``sum`` is that of all little-endian 64-bit words read, modulo 2**64. ``data``: a multiple of 64
+    bytes, aligned to 8. A pass holds the interpreter: keep it to some tenths of a second.
+    """
+    cdef double seconds = 0.0
+    cdef uint64_t total = 0
+    if rounds < 1 or data.shape[0] < 64 or data.shape[0] % 64 or <size_t>&data[0] % 8:
+        raise ValueError(
+            f"limit_read: expected whole lines of 64 bytes, aligned to 8, and at least 1 round: "
+            f"found {data.shape[0]} bytes and {rounds}"
+        )
+    with device.turn():
+        _check_open(device)
+        _check(kst_limit_read(device.c_pool, device._ceiling, &data[0], data.shape[0], rounds,
+                              &seconds, &total))
+    return seconds, total
+
+
+def limit_fma(CpuDevice device, int64_t rounds):
+    """Multiply-adds out of registers with all threads: (seconds, how many), one pass.
+
+    Each lane of each chain does ``rounds``, below 2**24. Holds the interpreter as `limit_read`.
+    """
+    cdef double seconds = 0.0
+    cdef uint64_t total = 0
+    if not 1 <= rounds < 2**24:
+        raise ValueError(f"limit_fma: expected 1 to {2**24 - 1} rounds, found {rounds}")
+    with device.turn():
+        _check_open(device)
+        _check(kst_limit_fma(device.c_pool, device._ceiling, rounds, &seconds, &total))
+    return seconds, total
+
+
+cdef int _check_open(CpuDevice device) except -1:
+    if device.c_pool == NULL:
+        raise errors.BackendError("the cpu backend was closed: open another")
+    return 0
 
 
 def simd_names():

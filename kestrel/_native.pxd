@@ -1,6 +1,6 @@
 """Declarations of native/include/kestrel/abi.h and cpu.h; the headers say what each thing means."""
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 
 cdef extern from "kestrel/args.h" nogil:
@@ -161,6 +161,11 @@ cdef extern from "kestrel/cpu.h" nogil:
                                float *values)
     double kst_mass(const float *logits, int64_t n, double highest, double scale)
     void kst_weigh(const float *logits, int64_t n, double scale, double *weights, double *sums)
+
+    kst_status kst_limit_read(kst_pool *pool, int isa, const void *data, int64_t bytes,
+                              int64_t rounds, double *seconds, uint64_t *sum)
+    kst_status kst_limit_fma(kst_pool *pool, int isa, int64_t rounds, double *seconds,
+                             uint64_t *count)
 
     const char *kst_simd_name(int index)
     int kst_simd_test(int isa, const char *name, const void *a, const void *b, const void *c,

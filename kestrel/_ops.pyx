@@ -14,7 +14,7 @@ Rules of this file (and of every .pyx here):
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE, PROT_READ
 from posix.mman cimport PROT_WRITE, mmap, munmap
@@ -228,8 +228,7 @@ cdef class CpuExecutable:
         self.waiting = True
         try:
             with self.device.turn():
-                if self.device.c_pool == NULL:
-                    raise errors.BackendError("the cpu backend was closed: open another")
+                _check_open(self.device)
                 if profile:
                     record = array("q", bytes(16 * self.count * self.device.threads))
                     times = record

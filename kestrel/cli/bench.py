@@ -1,30 +1,33 @@
-"""``kestrel bench``: tokens per second and time to first token, as users get them.
+"""``kestrel bench``: how fast a model is as users get it, beside what the machine could do.
 
 The protocol: a prompt of 16 tokens, 32 tokens generated greedily, two warm-up runs and five
 measured ones, then as many runs of a 128-token prompt for the prefill alone. No run finds anything
 in the cache: each has a first token of its own. The logits behind one answer are hashed, so that a
-fast run of wrong kernels shows.
+fast run of wrong kernels shows. A few more runs are profiled, to say where the time goes.
 """
 
 from __future__ import annotations
 
 import hashlib
-import platform
-import statistics
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kestrel.busy import Clock
+from kestrel.cli.bench_figures import Answer, Measured, figures, footprint
+from kestrel.cli.bench_profile import Profiler, Split, split
+from kestrel.cli.bench_table import table
 from kestrel.cli.common import describe_model, load_model, note, print_json
 from kestrel.engine.request import Finished
 from kestrel.errors import KestrelError, RequestError
-from kestrel.processors import processor_name
+from kestrel.roofline import MachineLimits
 from kestrel.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
+    from kestrel.engine.engine import Engine
     from kestrel.model import Model
 
 __all__ = ["run"]
@@ -32,70 +35,156 @@ __all__ = ["run"]
 #: Steps through the vocabulary for ids of prompts: a prime, so that they do not repeat soon.
 _STRIDE = 7919
 
-
-@dataclass(frozen=True)
-class _Run:
-    """Seconds until the first token, and from it until the last of ``new_tokens``."""
-
-    first_token: float
-    decode: float
+#: Profiled runs of each kind, and seconds for each limit at each of the moments of its measurement.
+_PROFILED = 3
+_LIMIT_SECONDS = 0.2
+_LIMIT_MOMENTS = 3
 
 
 def run(args: "argparse.Namespace") -> int:
     """Measure and print; 0."""
-    from tqdm import tqdm
-
-    model = load_model(args)
-    needed = max(args.prompt_tokens + args.new_tokens, args.prefill_tokens + 1)
-    if needed > model.context_limit:
-        raise RequestError(
-            f"bench: the protocol needs a context of {needed} tokens, found {model.context_limit}: "
-            "lower --prompt-tokens, --new-tokens or --prefill-tokens"
-        )
-    if not args.json:
-        note(describe_model(model))
-    prompts = _prompts(model)
-    rounds = args.warmup + args.runs
-    with tqdm(total=2 * rounds + 1, desc="bench", unit="run", leave=False, disable=None) as bar:
-
-        def measure(length: int, new_tokens: int) -> list[_Run]:
-            runs = []
-            for _ in range(rounds):
-                runs.append(_generate(model, prompts(length), new_tokens)[0])
-                bar.update()
-            return runs[args.warmup :]
-
-        checksum = _checksum(model, prompts(args.prompt_tokens), args.new_tokens)
-        bar.update()
-        whole = measure(args.prompt_tokens, args.new_tokens)
-        prefill = measure(args.prefill_tokens, 1)
-    report = _report(args, model, whole, prefill, checksum)
+    reports = []
+    for threads in args.threads or [None]:
+        with load_model(args, threads=threads) as model:
+            needed = max(args.prompt_tokens + args.new_tokens, args.prefill_tokens + 1)
+            if needed > model.context_limit:
+                raise RequestError(
+                    f"bench: the protocol needs a context of {needed} tokens, found "
+                    f"{model.context_limit}: lower --prompt-tokens, --new-tokens or "
+                    "--prefill-tokens"
+                )
+            if not args.json:
+                note(describe_model(model))
+            with _progress(args, model) as step:
+                reports.append(figures(args, model, _Bench(args, model, step).measure()))
+    first, *others = reports
+    for other in others:
+        if other["logits_checksum"] != first["logits_checksum"]:
+            raise KestrelError(
+                f"bench: {other['machine']['threads']} threads gave other logits "
+                f"({other['logits_checksum']}) than {first['machine']['threads']} "
+                f"({first['logits_checksum']}); kestrel verify says more"
+            )
     if args.json:
-        print_json(report)
+        print_json({**first, "other_threads": others})
     else:
-        print(_table(report))
+        print(table(reports))
     return 0
 
 
-def _prompts(model: "Model") -> "Callable[[int], list[int]]":
-    """Gives a prompt of a length; each differs from all others in its first token."""
-    vocab_size = model.config.vocab_size
-    start = 0
+@contextmanager
+def _progress(args: "argparse.Namespace", model: "Model") -> Iterator[Callable[[str], None]]:
+    """A bar on standard error where that is a terminal; ``step(what)`` begins the next part."""
+    from tqdm import tqdm
 
-    def make(length: int) -> list[int]:
-        nonlocal start
-        start += 1
-        return [(start + i * _STRIDE) % vocab_size for i in range(length)]
+    rounds = args.warmup + args.runs + min(_PROFILED, args.runs)
+    info = model.backend.info
+    label = f"bench, {info.threads} thread" + "s" * (info.threads != 1)
+    total = 1 + 2 * rounds + _LIMIT_MOMENTS
+    disable = True if args.json else None  # None: unless it is a terminal
+    with tqdm(total=total, desc=label, unit="run", leave=False, disable=disable) as bar:
+        begun = False
 
-    return make
+        def step(what: str) -> None:
+            nonlocal begun
+            bar.update(int(begun))
+            bar.set_postfix_str(what)
+            begun = True
+
+        yield step
 
 
-def _generate(model: "Model", ids: list[int], new_tokens: int) -> tuple[_Run, list[int]]:
+class _Bench:
+    """The measurements of one model with one thread count."""
+
+    def __init__(
+        self, args: "argparse.Namespace", model: "Model", step: Callable[[str], None]
+    ) -> None:
+        self._args = args
+        self._model = model
+        self._step = step
+        self._prompts = 0
+        is_native = model.backend.info.name == "cpu"
+        self._limits = MachineLimits(model.backend.device) if is_native else None
+        self._profiler = Profiler(model) if is_native else None
+
+    def measure(self) -> Measured:
+        """Everything, in the order of the protocol; the limits before, between and after."""
+        args = self._args
+        self._step("checksum")
+        clock = Clock()
+        checksum = self._checksum(self._prompt(args.prompt_tokens), args.new_tokens)
+        self._measure_limits()
+        answers = self._answers("decode", args.prompt_tokens, args.new_tokens)
+        self._measure_limits()
+        prefills = self._answers("prefill", args.prefill_tokens, 1)
+        self._measure_limits()
+        first, decode = self._profile("decode", args.prompt_tokens, args.new_tokens)
+        prefill, _ = self._profile("prefill", args.prefill_tokens, 1)
+        splits = {"prefill": prefill, "first_token": first, "decode": decode}
+        return Measured(answers, prefills, splits, self._limits, checksum, clock.others())
+
+    def _measure_limits(self) -> None:
+        self._step("limits")
+        if self._limits:
+            self._limits.read(footprint(self._args, self._model), _LIMIT_SECONDS)
+            self._limits.arithmetic(_LIMIT_SECONDS)
+
+    def _answers(self, what: str, length: int, new_tokens: int) -> list[Answer]:
+        answers = []
+        for _ in range(self._args.warmup + self._args.runs):
+            self._step(what)
+            prompt = self._prompt(length)
+            answers.append(_generate(self._model, self._model.engine, prompt, new_tokens)[0])
+        return answers[self._args.warmup :]
+
+    def _profile(self, what: str, length: int, new_tokens: int) -> tuple[Split, Split]:
+        """Where the time until the first token and after it goes."""
+        first = decode = Split()
+        for _ in range(min(_PROFILED, self._args.runs)):
+            self._step(f"profile of {what}")
+            if self._profiler:
+                profiler, records = self._profiler, self._profiler.records
+                prompt = self._prompt(length)
+                answer, _ = _generate(self._model, profiler.engine, prompt, new_tokens)
+                steps = len(records) - (new_tokens - 1)  # of the prompt
+                first += split(records[:steps], answer.first_token)
+                decode += split(records[steps:], answer.decode)
+        return first, decode
+
+    def _prompt(self, length: int) -> list[int]:
+        """A prompt that differs from all before in its first token."""
+        self._prompts += 1
+        vocab_size = self._model.config.vocab_size
+        return [(self._prompts + i * _STRIDE) % vocab_size for i in range(length)]
+
+    def _checksum(self, ids: list[int], new_tokens: int) -> str:
+        """SHA-256 over the float32 logits before each new token, in 16 hexadecimal digits."""
+        _, tokens = _generate(self._model, self._model.engine, ids, new_tokens)
+        digest = hashlib.sha256()
+        session = self._model.session()
+        logits = session.prefill(ids)
+        for index, token in enumerate(tokens):
+            logits = session.decode(tokens[index - 1]) if index else logits
+            digest.update(logits.tobytes())
+            if logits[token] != logits.max():
+                raise KestrelError(
+                    f"bench: new token {index} is {token}, but its logit is not the highest: the "
+                    "streamed answer and the session disagree"
+                )
+        return digest.hexdigest()[:16]
+
+
+def _generate(
+    model: "Model", make_engine: "Callable[[], Engine]", ids: list[int], new_tokens: int
+) -> tuple[Answer, list[int]]:
     """Generate greedily; the times and the new ids."""
     params = SamplingParams(temperature=0.0, max_tokens=new_tokens, ignore_eos=True)
     times, tokens = [], []
     started = time.perf_counter()
-    for event in model.stream(ids, params):
+    engine = make_engine()
+    engine.add(ids, params)
+    for event in engine.events():
         if isinstance(event, Finished):
             if event.usage.cached_tokens:
                 raise KestrelError(
@@ -105,92 +194,4 @@ def _generate(model: "Model", ids: list[int], new_tokens: int) -> tuple[_Run, li
         else:
             times.append(time.perf_counter())
             tokens.append(event.id)
-    return _Run(times[0] - started, times[-1] - times[0]), tokens
-
-
-def _checksum(model: "Model", ids: list[int], new_tokens: int) -> str:
-    """SHA-256 over the float32 logits before each new token, in 16 hexadecimal digits."""
-    _, tokens = _generate(model, ids, new_tokens)
-    digest = hashlib.sha256()
-    session = model.session()
-    logits = session.prefill(ids)
-    for index, token in enumerate(tokens):
-        logits = session.decode(tokens[index - 1]) if index else logits
-        digest.update(logits.tobytes())
-        if logits[token] != logits.max():
-            raise KestrelError(
-                f"bench: new token {index} is {token}, but its logit is not the highest: the "
-                "streamed answer and the session disagree"
-            )
-    return digest.hexdigest()[:16]
-
-
-def _report(
-    args: "argparse.Namespace",
-    model: "Model",
-    whole: list[_Run],
-    prefill: list[_Run],
-    checksum: str,
-) -> dict[str, object]:
-    steps = args.new_tokens - 1  # the first token comes from the prefill
-    info = model.backend.info
-    weight_bytes = model.program.weight_bytes()
-    decode = _spread([steps / run.decode for run in whole])
-    return {
-        "model": str(model.folder),
-        "machine": {
-            "processor": processor_name(),
-            "system": platform.platform(),
-            "python": platform.python_version(),
-            "backend": info.name,
-            "isa": info.isa,
-            "threads": info.threads,
-            "kv_dtype": args.kv_dtype,
-        },
-        "protocol": {
-            "prompt_tokens": args.prompt_tokens,
-            "new_tokens": args.new_tokens,
-            "prefill_tokens": args.prefill_tokens,
-            "warmup": args.warmup,
-            "runs": args.runs,
-        },
-        "load_seconds": model.load_seconds,
-        "first_token_ms": _spread([run.first_token * 1e3 for run in whole]),
-        "prefill_tokens_per_second": _spread([args.prompt_tokens / r.first_token for r in whole]),
-        "long_prefill_tokens_per_second": _spread(
-            [args.prefill_tokens / run.first_token for run in prefill]
-        ),
-        "decode_tokens_per_second": decode,
-        "weight_bytes_per_step": weight_bytes,
-        "decode_weight_gigabytes_per_second": weight_bytes * decode["median"] / 1e9,
-        "logits_checksum": checksum,
-    }
-
-
-def _spread(values: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
-
-
-def _table(report: dict) -> str:
-    protocol, machine = report["protocol"], report["machine"]
-    rows = [
-        ("first token, ms", "first_token_ms"),
-        (f"prefill of {protocol['prompt_tokens']}, tokens/s", "prefill_tokens_per_second"),
-        (f"prefill of {protocol['prefill_tokens']}, tokens/s", "long_prefill_tokens_per_second"),
-        (f"decode of {protocol['new_tokens']}, tokens/s", "decode_tokens_per_second"),
-    ]
-    lines = [f"{'':26} {'median':>10} {'min':>10} {'max':>10}"]
-    for label, key in rows:
-        spread = report[key]
-        cells = (f"{spread[name]:10,.1f}" for name in ("median", "min", "max"))
-        lines.append(f"{label:26} " + " ".join(cells))
-    threads = f"{machine['threads']} thread" + "s" * (machine["threads"] != 1)
-    device = " ".join(filter(None, (machine["backend"], machine["isa"])))
-    lines += [
-        f"weights: {report['weight_bytes_per_step'] / 1e6:,.1f} MB a step, "
-        f"{report['decode_weight_gigabytes_per_second']:.1f} GB/s while decoding",
-        f"logits checksum: {report['logits_checksum']}",
-        f"{machine['processor']}; {device}, {threads}; cache {machine['kv_dtype']}; "
-        f"{protocol['warmup']} warm-up and {protocol['runs']} measured runs",
-    ]
-    return "\n".join(lines)
+    return Answer(times[0] - started, times[-1] - times[0]), tokens

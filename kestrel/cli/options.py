@@ -14,7 +14,8 @@ from collections.abc import Callable
 from functools import partial
 
 __all__ = [
-    "Options", "Parser", "bias", "count", "isa", "number", "path", "text", "token_ids", "utf8",
+    "Options", "Parser", "bias", "count", "isa", "number", "path", "text",
+    "thread_counts", "token_ids", "utf8",
 ]  # fmt: skip
 
 _LARGEST_ID = 2**31 - 1  # token ids travel as int32
@@ -105,6 +106,14 @@ def token_ids(text: str) -> list[int]:
     if not words:
         raise argparse.ArgumentTypeError(f"expected token ids, as in '0 3895 562', found {text!r}")
     return [_integer(word, 0, _LARGEST_ID) for word in words]
+
+
+def thread_counts(text: str) -> list[int]:
+    """Numbers of threads between commas; at least one, each once."""
+    counts = [_integer(word, 1, None) for word in text.split(",")]
+    if len(set(counts)) < len(counts):
+        raise argparse.ArgumentTypeError(f"expected each thread count once, found {text!r}")
+    return counts
 
 
 def bias(text: str) -> tuple[int, float]:

@@ -6,12 +6,14 @@ extensions are, and so that ``kestrel --help`` costs nothing.
 
 from __future__ import annotations
 
-from kestrel.cli.options import Options, Parser, bias, count, isa, number, path, text, token_ids
+from kestrel.cli.groups import (
+    BACKENDS, MODEL, add_json, add_messages, add_model, add_plain_content, add_prompt_option,
+    add_refresh, add_runtime, add_sampling,
+)  # fmt: skip
+from kestrel.cli.options import Parser, count, isa, path, text, token_ids
+
 
 __all__ = ["BACKENDS", "COMMANDS", "get_parser"]
-
-#: Values of --backend; "auto", and those of kestrel.backends, which is not imported for them.
-BACKENDS = ("auto", "cpu", "reference", "null")
 
 #: Every command, with the line that ``kestrel --help`` prints about it.
 COMMANDS = {
@@ -30,11 +32,6 @@ _DESCRIPTION = (
     "'kestrel \"Once upon a time\"' writes on from that text, with the bundled demo model unless "
     "--model names another. For a prompt that is itself the name of a command, or that begins "
     "with a dash, write 'kestrel generate -- PROMPT'."
-)
-
-_MODEL = (
-    "folder of the model, or its id on the Hugging Face hub: ORG/NAME, or ORG/NAME@REVISION for "
-    "a branch, tag or commit (default: the bundled demo model)"
 )
 
 _SECTIONS = (
@@ -106,10 +103,10 @@ def _generate(parser: Parser) -> None:
                         "standard input), without one line end at its end")
     prompt.add_argument("--ids", metavar="IDS", type=token_ids,
                         help="the prompt as token ids, separated by commas or spaces")
-    _add_plain_content(parser, "the prompt")
-    parser.add_argument("--model", metavar="MODEL", type=path, help=_MODEL)
-    _add_refresh(parser)
-    _add_sampling(parser, "256")
+    add_plain_content(parser, "the prompt")
+    parser.add_argument("--model", metavar="MODEL", type=path, help=MODEL)
+    add_refresh(parser)
+    add_sampling(parser, "256")
     output = parser.add_argument_group("output")
     output.add_argument("--logprobs", metavar="N", type=count(0),
                         help="one line a token: id, log-probability, text, and the N likeliest "
@@ -122,24 +119,24 @@ def _generate(parser: Parser) -> None:
     output.add_argument("--no-echo", action="store_true", help="do not print the prompt")
     output.add_argument("--quiet", action="store_true",
                         help="no settings and no figures; warnings stay")
-    _add_runtime(parser)
+    add_runtime(parser)
 
 
 def _chat(parser: Parser) -> None:
-    _add_model(parser)
+    add_model(parser)
     parser.description = (
         "An interactive chat. Ctrl-C stops the answer, not the program; Ctrl-D ends it; a "
         "backslash at the end of a line continues the message on the next; /help lists the "
         "commands. The conversation stays in the cache, so each turn computes new tokens only."
     )
-    _add_messages(parser)
-    _add_plain_content(parser, "what you write")
-    _add_sampling(parser, "the context limit")
-    _add_runtime(parser)
+    add_messages(parser)
+    add_plain_content(parser, "what you write")
+    add_sampling(parser, "the context limit")
+    add_runtime(parser)
 
 
 def _inspect(parser: Parser) -> None:
-    _add_model(parser)
+    add_model(parser)
     parser.description = (
         "Shows what is understood of a model folder, with where each value comes from; and with "
         "--prompt or --message the tokens of a text, control words in it marked."
@@ -150,19 +147,21 @@ def _inspect(parser: Parser) -> None:
                         help="show the tokens of this text, as generate would run it")
     prompt.add_argument("--message", metavar="TEXT", type=text,
                         help="show the tokens of this first message, as chat would run it")
-    _add_messages(group)
-    _add_plain_content(group, "the text")
-    _add_json(parser)
+    add_messages(group)
+    add_plain_content(group, "the text")
+    add_json(parser)
 
 
 def _devices(parser: Parser) -> None:
-    _add_json(parser)
+    add_json(parser)
 
 
 def _bench(parser: Parser) -> None:
-    _add_model(parser)
+    add_model(parser)
     parser.description = (
-        "Measures prefill, decode and time to first token, with a checksum of the logits."
+        "Measures prefill, decode and time to first token, with a checksum of the logits, beside "
+        "what this machine could do: bytes read and multiply-adds per second. Says what bounds "
+        "each: bytes, arithmetic, barriers (threads that wait for each other) or the host (Python)."
     )
     protocol = parser.add_argument_group("protocol")
     for option, low, default, meaning in (
@@ -174,18 +173,18 @@ def _bench(parser: Parser) -> None:
     ):
         protocol.add_argument(option, metavar="N", type=count(low), default=default,
                               help=f"{meaning} (default: %(default)s)")
-    _add_json(parser)
-    _add_runtime(parser)
+    add_json(parser)
+    add_runtime(parser, several_threads=True)
 
 
 def _verify(parser: Parser) -> None:
-    _add_model(parser)
+    add_model(parser)
     parser.description = (
         "Runs one text on every instruction set of this processor, with several thread counts "
         "and prefill chunks, alone and in a batch, with a cold and a warm prefix, and compares "
         "the bits of the logits."
     )
-    _add_prompt_option(parser)
+    add_prompt_option(parser)
     parser.add_argument("--new-tokens", metavar="N", type=count(1), default=8,
                         help="tokens decoded after the prompt (default: %(default)s)")
     parser.add_argument("--isa", metavar="NAME", type=isa, action="append",
@@ -194,105 +193,22 @@ def _verify(parser: Parser) -> None:
     parser.add_argument("--threads", metavar="N", type=count(1),
                         help="a thread count to try beside 1 and 2 (default: the one that a "
                         "plain run would use)")
-    _add_json(parser)
+    add_json(parser)
 
 
 def _diff(parser: Parser) -> None:
-    _add_model(parser)
+    add_model(parser)
     parser.description = (
         "Compares every stage of the forward pass with a dump made by transformers "
         "(tools/dump_reference.py makes one where torch is installed), or with another backend, "
         "and names the first stage beyond its bound."
     )
-    _add_prompt_option(parser)
+    add_prompt_option(parser)
     against = parser.add_mutually_exclusive_group()
     against.add_argument("--reference", metavar="FILE", type=path,
                          help="safetensors file of the reference's stages")
     against.add_argument("--against", metavar="BACKEND", choices=BACKENDS,
                          help="compare with this backend (default: reference, which is NumPy with "
                          "sums in float64)")
-    _add_json(parser)
-    _add_runtime(parser)
-
-
-def _add_model(parser: Parser) -> None:
-    parser.usage += " [MODEL]"
-    parser.add_argument("model", nargs="?", metavar="MODEL", type=path, help=_MODEL)
-    _add_refresh(parser)
-
-
-def _add_refresh(parser: Parser) -> None:
-    parser.add_argument("--refresh", action="store_true",
-                        help="of a model of the hub, fetch what is new; without it what lies in "
-                        "the cache is used without asking the network")
-
-
-def _add_messages(group: Options) -> None:
-    group.add_argument("--system", metavar="TEXT", type=text, help="the system message")
-    group.add_argument("--chat-template", metavar="FILE", type=path,
-                       help="Jinja template to use instead of the model's own: a UTF-8 file of at "
-                       "most 64 MiB")
-
-
-def _add_plain_content(group: Options, what: str) -> None:
-    group.add_argument("--plain-content", action="store_true",
-                       help=f"encode {what} as plain text: control words in it, such as "
-                       "<|im_end|>, are not control tokens")
-
-
-def _add_json(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def _add_prompt_option(parser: Parser) -> None:
-    prompt = parser.add_mutually_exclusive_group()
-    prompt.add_argument("--prompt", metavar="TEXT", type=text, help="the text to run")
-    prompt.add_argument("--ids", metavar="IDS", type=token_ids,
-                        help="its token ids instead, separated by commas or spaces")
-
-
-def _add_sampling(parser: Parser, most_tokens: str) -> None:
-    group = parser.add_argument_group("sampling (defaults: the model's generation_config.json)")
-    group.add_argument("--max-tokens", metavar="N", type=count(1),
-                       help=f"stop after this many new tokens (default: {most_tokens})")
-    for option, meaning in (
-        ("--temperature", "divide the logits by T; 0 takes the likeliest token"),
-        ("--top-p", "keep the likeliest tokens that together have probability P"),
-        ("--min-p", "keep tokens at least P times as likely as the likeliest"),
-        ("--repetition-penalty", "divide (or multiply, below zero) the logits of tokens seen in "
-         "the prompt or the answer; 1 is none"),
-        ("--presence-penalty", "subtract from the logit of every token in the answer"),
-        ("--frequency-penalty", "subtract for each time a token is in the answer"),
-    ):
-        metavar = {"--temperature": "T", "--top-p": "P", "--min-p": "P"}.get(option, "X")
-        group.add_argument(option, metavar=metavar, type=number, help=meaning)
-    group.add_argument("--top-k", metavar="K", type=count(0),
-                       help="keep the K likeliest tokens; 0 keeps all")
-    group.add_argument("--logit-bias", metavar="ID=X", type=bias, action="append",
-                       help="add X to the logit of a token id; may be given several times")
-    group.add_argument("--greedy", action="store_true",
-                       help="the likeliest token each time: the same as --temperature 0")
-    group.add_argument("--seed", metavar="N", type=count(0, 2**64 - 1),
-                       help="seed of the random numbers (default: drawn, and shown)")
-    group.add_argument("--stop", metavar="TEXT", type=text, action="append",
-                       help="end before this text; may be given several times")
-    group.add_argument("--ignore-eos", action="store_true",
-                       help="go on past the model's end tokens")
-
-
-def _add_runtime(parser: Parser) -> None:
-    group = parser.add_argument_group("running")
-    group.add_argument("--backend", metavar="NAME", choices=BACKENDS, default="auto",
-                       help="auto, cpu, reference or null (default: auto)")
-    group.add_argument("--threads", metavar="N", type=count(1),
-                       help="threads of the cpu backend (default: what the system grants)")
-    group.add_argument("--isa", metavar="NAME", type=isa,
-                       help="highest instruction set of the cpu backend, as in KESTREL_ISA")
-    group.add_argument("--kv-dtype", choices=("float32", "float16"), default="float32",
-                       help="element type of the key-value cache (default: %(default)s); float16 "
-                       "halves its memory and changes the numbers")
-    group.add_argument("--max-context", metavar="N", type=count(1),
-                       help="positions to allow (default: what the model was made for)")
-    group.add_argument("--no-mmap", action="store_true",
-                       help="read the weights into memory instead of mapping the files, for "
-                       "network disks")
+    add_json(parser)
+    add_runtime(parser)

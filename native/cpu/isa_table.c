@@ -22,6 +22,8 @@ KST_KERNEL(copy)
 void KST_FN(block_maxima)(const float *x, int64_t n, int64_t size, float *maxima);
 double KST_FN(mass)(const float *x, int64_t n, double highest, double scale);
 void KST_FN(weigh)(const float *x, int64_t n, double highest, double scale, double *w);
+KST_KERNEL(limit_read)
+KST_KERNEL(limit_fma)
 int KST_FN(simd_test)(const char *name, const void *a, const void *b, const void *c, void *out);
 
 const kst_table KST_JOIN(kst_table_, KST_ISA) = {
@@ -44,5 +46,7 @@ const kst_table KST_JOIN(kst_table_, KST_ISA) = {
     .block_maxima = KST_FN(block_maxima),
     .mass = KST_FN(mass),
     .weigh = KST_FN(weigh),
+    .limit_read = KST_FN(limit_read),
+    .limit_fma = KST_FN(limit_fma),
     .simd_test = KST_FN(simd_test),
 };

@@ -6,12 +6,21 @@
 
 #define KST_DTYPES 3 /* F32, F16, BF16: of a weight or of the cache */
 
+/* What the kernels of kernels/limits.c find in in[0] of their command. */
+typedef struct {
+    const char *data; /* bytes a multiple of 64 */
+    int64_t bytes, rounds;
+    float one;
+    uint64_t *counts; /* [shares] what each did */
+} kst_limit;
+
 typedef struct {
     kst_kernel
         *kernels[KST_OP_COUNT][KST_DTYPES]; /* NULL: a lower table's; without a dtype, index 0 */
     void (*block_maxima)(const float *x, int64_t n, int64_t size, float *maxima);
     double (*mass)(const float *x, int64_t n, double highest, double scale);
     void (*weigh)(const float *x, int64_t n, double highest, double scale, double *w);
+    kst_kernel *limit_read, *limit_fma;
     int (*simd_test)(const char *name, const void *a, const void *b, const void *c, void *out);
 } kst_table;
 

@@ -1,8 +1,9 @@
-/* Choice of instruction sets and kernels, machine facts, sampling over one row. */
+/* Choice of instruction sets and kernels, machine facts and limits, sampling over one row. */
 #include "expect.h"
 #include "table.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void check_isas(void) {
@@ -122,12 +123,43 @@ static void check_masses(void) {
     EXPECT(mass == 0x1.a0975874bce8p+11); /* what kestrel/sampling/portable.py gives */
 }
 
+/* What a pass says that it did is what there was to do: every word read in every round, and as many
+ * multiply-adds as registers hold, by the hand's count. */
+static void check_limits(void) {
+#if defined(__aarch64__)
+    static const uint64_t lanes[] = {24 * 4, 0, 0, 24 * 4}; /* of all chains */
+#else
+    static const uint64_t lanes[] = {12 * 4, 12 * 8, 24 * 16, 0};
+#endif
+    const int64_t rounds = 1000;
+    for (int isa = 0; isa < kst_isa_count(); isa++)
+        for (int threads = 1; threads <= 3 && kst_isa_supported(isa); threads++) {
+            kst_pool *pool = kst_pool_create(threads);
+            double seconds = -1.0;
+            uint64_t found = 0;
+            EXPECT(kst_limit_fma(pool, isa, rounds, &seconds, &found) == KST_OK && seconds >= 0.0);
+            EXPECT(found == (uint64_t)rounds * (uint64_t)threads * lanes[isa]);
+            for (int64_t lines = 1; lines <= 300; lines = 2 * lines + 1) {
+                const int64_t words = 8 * lines;
+                uint64_t *data = malloc((size_t)words * 8), sum = 0;
+                for (int64_t i = 0; i < words; i++)
+                    sum += data[i] = ((uint64_t)i + 1) * 0x9e3779b97f4a7c15u;
+                seconds = -1.0;
+                EXPECT(kst_limit_read(pool, isa, data, 8 * words, 3, &seconds, &found) == KST_OK);
+                EXPECT(found == 3 * sum && seconds >= 0.0);
+                free(data);
+            }
+            kst_pool_destroy(pool);
+        }
+}
+
 int main(void) {
     check_isas();
     check_kernels();
     check_candidates();
     check_many_candidates();
     check_masses();
+    check_limits();
     EXPECT(kst_affinity_cpus() >= 1 && kst_performance_cpus() >= 0);
     printf("processors: %d\n%d failures\n", kst_affinity_cpus(), failures);
     return failures ? 1 : 0;

@@ -1,4 +1,5 @@
-"""Distributions, each built once for all tests that look at them; and a chat template."""
+"""Distributions, each built once for all tests that look at them; the program in this process; a
+chat template."""
 
 import shutil
 import sys
@@ -55,3 +56,17 @@ def template(tmp_path):
     path = tmp_path / "template.jinja"
     path.write_text(TEMPLATE)
     return path
+
+
+@pytest.fixture
+def outcome(capsys):
+    """Run the program in this process: (status, standard output, standard error)."""
+
+    from kestrel.cli import main
+
+    def call(*arguments):
+        status = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call

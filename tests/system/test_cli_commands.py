@@ -11,24 +11,11 @@ from checkpoints import tiny_llama_config, tiny_llama_tensors, write_checkpoint
 from system.command_line import CASTLE, CASTLE_TEXT
 
 import kestrel
-from kestrel.cli import main
 from kestrel.cli.main import _classify
 from kestrel.cli.verify import CASES
 from kestrel.errors import CheckpointError
 
 GREEDY = ["--greedy", "--repetition-penalty", "1"]
-
-
-@pytest.fixture
-def outcome(capsys):
-    """Run the program in this process: (status, standard output, standard error)."""
-
-    def call(*arguments):
-        status = main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 # -- generate ----------------------------------------------------------------------------------
@@ -177,7 +164,7 @@ def test_an_option_without_effect_is_named(outcome):
     assert "--top-p, --seed without effect: the answer is greedy" in err
 
 
-# -- devices, bench, verify --------------------------------------------------------------------
+# -- devices, verify ---------------------------------------------------------------------------
 
 
 def test_devices_lists_backends_sets_and_kernels(outcome):
@@ -195,34 +182,6 @@ def test_devices_lists_backends_sets_and_kernels(outcome):
     assert status == 0
     for word in ("reference", "avx512", "rms_norm", "build options", "environment"):
         assert word in out
-
-
-def test_bench_prints_the_protocol_and_the_same_checksum_each_time(outcome, demo_model):
-    arguments = ("bench", demo_model, "--runs", 2, "--warmup", 0, "--prefill-tokens", 20, "--json")
-    reports = [json.loads(outcome(*arguments)[1]) for _ in range(2)]
-    first, second = reports
-    assert first["protocol"] == {
-        "prompt_tokens": 16, "new_tokens": 32, "prefill_tokens": 20, "warmup": 0, "runs": 2,
-    }  # fmt: skip
-    assert first["logits_checksum"] == second["logits_checksum"]
-    for name in ("first_token_ms", "prefill_tokens_per_second", "decode_tokens_per_second"):
-        spread = first[name]
-        assert 0 < spread["min"] <= spread["median"] <= spread["max"]
-    # 5,475,584 parameters of 2 bytes, each read once (the tied embedding is the head), and the
-    # inverse frequencies of head_dim 32: 16 of 4 bytes.
-    assert first["weight_bytes_per_step"] == 2 * 5_475_584 + 64
-
-
-def test_bench_as_a_table(outcome):
-    status, out, _ = outcome("bench", "--runs", 1, "--warmup", 0, "--prefill-tokens", 20)
-    assert status == 0
-    for part in ("first token, ms", "prefill of 16", "decode of 32", "checksum", "1 measured"):
-        assert part in out
-
-
-def test_bench_says_what_context_it_needs(outcome):
-    status, _, err = outcome("bench", "--max-context", 40)
-    assert status == 2 and "a context of 129 tokens, found 40" in err
 
 
 def test_verify_finds_one_set_of_bits(outcome, tiny_model):

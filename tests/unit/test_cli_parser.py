@@ -73,6 +73,11 @@ def test_a_command_behind_an_option_is_refused(capsys):
         (["--temp", "1", "hi"], ["unknown option --temp"]),  # no abbreviations
         (["--xyzzy"], ["unknown option --xyzzy", "kestrel generate --help"]),
         (["bench", "--seed", "1"], ["unknown option --seed"]),
+        (["bench", "--threads", "1,x"], ["--threads", "whole number of at least 1", "'x'"]),
+        (["bench", "--threads", "2,0"], ["--threads", "at least 1", "'0'"]),
+        (["bench", "--threads", ""], ["--threads", "at least 1", "''"]),
+        (["bench", "--threads", "2,1,2"], ["--threads", "each thread count once", "'2,1,2'"]),
+        (["--threads", "1,2", "hi"], ["--threads", "whole number", "'1,2'"]),
         (["Once", "upon"], ["expected one prompt, found 'Once' and 'upon'", "quote"]),
         (["inspect", "a", "b"], ["expected one argument, found 'a' and 'b'"]),
         (["devices", "a"], ["expected no argument here, found 'a'"]),
@@ -118,6 +123,8 @@ def test_values_of_options():
     assert args.logit_bias == [(13, -2.5), (4, float("-inf"))]
     assert args.stop == ["a", "b"]
     assert args.presence_penalty == -0.5
+    assert parse(["bench", "--threads", "4,1"]).threads == [4, 1]
+    assert parse(["bench"]).threads is None and parse(["--threads", "4"]).threads == 4
 
 
 @pytest.mark.parametrize("argv", [[], ["--help"], ["-h"]])
@@ -135,7 +142,7 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"kestrel {kestrel.__version__}\n"
 
 
-@pytest.mark.parametrize("name", ["parser", "options", "main"])
+@pytest.mark.parametrize("name", ["parser", "groups", "options", "main"])
 def test_the_parser_imports_only_the_standard_library_at_module_level(name):
     """The man page is built before the extensions are."""
     source = pathlib.Path(parser.__file__).with_name(f"{name}.py").read_text(encoding="utf-8")

@@ -80,6 +80,17 @@ double kst_mass(const float *logits, int64_t n, double highest, double scale);
  * added up one by one. The same bits on every instruction set. */
 void kst_weigh(const float *logits, int64_t n, double scale, double *weights, double *sums);
 
+/* One pass against a limit of the machine, by all threads of a pool; seconds: from the first one's
+ * begin to the last one's end. isa must be supported. KST_AGAIN: another run is in progress;
+ * KST_NO_THREADS as kst_run_start.
+ * read: `bytes` (a multiple of 64, data aligned to 8) `rounds` times over, each thread its part;
+ * sum: of all 64-bit words read, modulo 2^64.
+ * fma: float32 multiply-adds out of registers, `rounds` (below 2^24) in each lane of each chain;
+ * count: how many they were. Without the instruction, a multiplication and an addition. */
+kst_status kst_limit_read(kst_pool *pool, int isa, const void *data, int64_t bytes, int64_t rounds,
+                          double *seconds, uint64_t *sum);
+kst_status kst_limit_fma(kst_pool *pool, int isa, int64_t rounds, double *seconds, uint64_t *count);
+
 /* The vector vocabulary (native/cpu/simd/vec.h) lane by lane, for tests. Computes `name` on 16
  * lanes of a, b, c (floats or raw bits, see simd_test.c) into out[16] floats. Returns 0, or -1 if
  * the name or the instruction set is not there. */
