@@ -115,7 +115,7 @@ static inline __attribute__((always_inline)) void tile(int rows, int fused, cons
                 if (lane == 0) __builtin_prefetch(x + (TILE_ROWS + r) * b->stride + k);
             }
             for (int64_t i = 0; lane == 0 && i < next.rows; i++)
-                __builtin_prefetch(next.at + i * next.stride + k * WEIGHT_BYTES, 0, 2);
+                __builtin_prefetch(next.at + i * next.stride + k * WEIGHT_BYTES);
             for (int c = 0; c < TILE_COLUMNS; c++) {
                 const vt weight = tile_weight(fused, w + c * VF_LANES,
                                               from.at + c * from.stride + k * WEIGHT_BYTES);
@@ -137,16 +137,16 @@ static inline __attribute__((always_inline)) void tile(int rows, int fused, cons
 /* All rows of a block; `next` is fetched meanwhile, some of its rows a tile. */
 static void tiles(const block *b, stored from, stored next, scratch_layout *s) {
     const int64_t count = (b->rows + TILE_ROWS - 1) / TILE_ROWS * (b->columns / TILE_COLUMNS);
-    const int64_t share = (next.rows + count - 1) / count;
+    const int64_t fetched = next.rows > 0 ? next.rows : 0;
     const int fused = FUSED && b->size % VF_LANES == 0 && from.rows == b->columns &&
                       b->rows >= TILE_ROWS;
     if (!fused) widen(&from, b, s->panel);
+    int64_t done = 0;
     for (int64_t row = 0; row < b->rows; row += TILE_ROWS)
-        for (int column = 0; column < b->columns; column += TILE_COLUMNS) {
+        for (int column = 0; column < b->columns; column += TILE_COLUMNS, done++) {
             stored now = next;
-            now.rows = kst_min(share, next.rows);
+            now.rows = fetched * (done + 1) / count - fetched * done / count;
             next.at += now.rows * next.stride;
-            next.rows -= now.rows;
             if (fused && row == 0) {
                 tile(TILE_ROWS, 1, b, row, column, from, now, s);
                 from.at += TILE_COLUMNS * from.stride;
