@@ -157,6 +157,8 @@ cdef extern from "kestrel/cpu.h" nogil:
     int kst_isa_best()
     kst_kernel *kst_kernel_for(int isa_ceiling, int op, int dtype, const char **variant)
 
+    void *kst_memory_map(size_t bytes)
+    void kst_memory_unmap(void *memory, size_t bytes)
     int32_t kst_top_candidates(const float *logits, int64_t n, int32_t k, int32_t *ids,
                                float *values)
     double kst_mass(const float *logits, int64_t n, double highest, double scale)

@@ -16,8 +16,6 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
-from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE, PROT_READ
-from posix.mman cimport PROT_WRITE, mmap, munmap
 from posix.unistd cimport getpid
 
 from kestrel._native cimport *
@@ -46,19 +44,15 @@ cdef class CpuBuffer:
     def __cinit__(self, Py_ssize_t nbytes):
         if nbytes < 0:
             raise ValueError(f"nbytes: expected 0 or more, found {nbytes}")
-        # NORESERVE: a cache reserves room for the longest context, and commits what is used.
-        self.c_data = mmap(NULL, max(nbytes, 1), PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
-        if self.c_data == MAP_FAILED:
-            self.c_data = NULL
+        self.c_data = kst_memory_map(nbytes)
+        if self.c_data == NULL:
             raise errors.CapacityError(
                 f"the system refuses {nbytes:,} bytes: lower the model's limits (kestrel.Limits)"
             )
         self.nbytes = nbytes
 
     def __dealloc__(self):
-        if self.c_data != NULL:
-            munmap(self.c_data, max(self.nbytes, 1))
+        kst_memory_unmap(self.c_data, self.nbytes)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.c_data, self.nbytes, 0, flags)

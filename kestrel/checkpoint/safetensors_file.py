@@ -185,18 +185,24 @@ class SafetensorsFile:
         return memoryview(mapping)
 
     def _read(self, file: BinaryIO) -> memoryview:
+        """The file copied into memory of its own, in large pages where the system gives them."""
         file.seek(0)
         try:
-            data = file.read(self._size)
-        except MemoryError:
+            copy = memory.mmap(-1, self._size)
+        except (OSError, ValueError, MemoryError):
             raise CapacityError(
                 f"{self._path}: {self._size:,} bytes do not fit into memory: "
                 "map the file instead (leave mmap on)"
             ) from None
-        if len(data) != self._size:
+        if hasattr(memory, "MADV_HUGEPAGE"):
+            copy.madvise(memory.MADV_HUGEPAGE)
+        data, done = memoryview(copy), 0
+        while done < self._size and (count := file.readinto(data[done:])):
+            done += count
+        if done != self._size:
             raise CheckpointError(
-                f"{self._path}: expected {self._size:,} bytes, read {len(data):,}: "
+                f"{self._path}: expected {self._size:,} bytes, read {done:,}: "
                 "another program is changing the file: wait for it, then load again",
                 self._path,
             )
-        return memoryview(data)
+        return data.toreadonly()

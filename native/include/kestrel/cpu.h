@@ -68,6 +68,12 @@ size_t kst_cmd_size(void);
 int kst_affinity_cpus(void);    /* processors this process may run on */
 int kst_performance_cpus(void); /* macOS: hw.perflevel0.logicalcpu; 0 if cores are all alike */
 
+/* Zeroed memory, aligned to a page, in large pages where the system gives them: a first touch costs a
+ * page's zeros, so many small ones cost more than a few large. Pages that are never touched cost
+ * nothing. NULL: the system refuses. */
+void *kst_memory_map(size_t bytes);
+void kst_memory_unmap(void *memory, size_t bytes); /* NULL is allowed */
+
 /* The k largest of a row of logits in descending order, equal ones by lower id; NaN is left out.
  * Returns how many (<= k, <= n), or -1: no memory. */
 int32_t kst_top_candidates(const float *logits, int64_t n, int32_t k, int32_t *ids, float *values);
