@@ -1,9 +1,9 @@
 /* linear for a few rows: the weights are read once, in runs of outputs that all rows share, and
  * widened in registers. Included by linear_tile.h.
  *
- * Each output of a run is a stream of its own, and each is fetched ahead: further on in its row of the
- * weight, or, near the end, in the row that the next run has in its place. Hardware follows the streams
- * too late for rows that are only a few pages long. */
+ * The weights are fetched in the order in which memory has them, a run ahead, or AHEAD where a run is
+ * shorter: memory gives one sequence faster than several, and hardware follows the outputs of a run,
+ * each a stream of a few pages, too late. */
 
 /* Measured by native/probes/linear.c (native/NOTES.md). FEW_ROWS: up to these the weights are
  * streamed, above a panel is widened. STREAM_ROWS pass over a run together, of so many outputs that
@@ -11,13 +11,13 @@
 #if VT_LANES == 16 && KST_JOIN(KST_ISA_ID_, KST_ISA) != 0
 #define FEW_ROWS 6
 #define STREAM_ROWS 6
-#define STREAM_COLUMNS(rows) ((rows) <= 2 ? 8 : 4)
+#define STREAM_COLUMNS(rows) 4
 #else
 #define FEW_ROWS 8
 #define STREAM_ROWS 4
 #define STREAM_COLUMNS(rows) ((rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
 #endif
-#define AHEAD 12288 /* bytes, all streams of a run together */
+#define AHEAD 8192 /* bytes */
 
 #define LINE 64
 #define SUMS_STRIDE (KST_PANEL + 4) /* the last run of a row may write up to 4 lanes too many */
@@ -29,18 +29,16 @@ static inline __attribute__((always_inline)) void stream_run(int rows, int colum
                                                              const kst_linear_job *job,
                                                              const float *x, int64_t stride,
                                                              int64_t out, float *sums) {
-    const int64_t whole = job->in / VF_LANES * VF_LANES, row_bytes = job->in * WEIGHT_BYTES;
-    const int64_t on = AHEAD / columns, near = whole * WEIGHT_BYTES - on,
-                  past = on + (columns - 1) * row_bytes;
-    const char *w[8];
-    vf sum[STREAM_ROWS][8];
+    const int64_t whole = job->in / VF_LANES * VF_LANES, run = columns * job->in * WEIGHT_BYTES;
+    const char *ahead = (const char *)weight_at(job, out, 0) + (run > AHEAD ? run : AHEAD);
+    const char *w[4];
+    vf sum[STREAM_ROWS][4];
     for (int c = 0; c < columns; c++) {
         w[c] = weight_at(job, kst_min(out + c, job->end - 1), 0);
         for (int r = 0; r < rows; r++) sum[r][c] = vf_zero();
     }
     for (int64_t k = 0; k < whole;) {
-        const int64_t ahead = k * WEIGHT_BYTES < near ? on : past;
-        for (int c = 0; c < columns; c++) __builtin_prefetch(w[c] + k * WEIGHT_BYTES + ahead);
+        for (int c = 0; c < columns; c++, ahead += LINE) __builtin_prefetch(ahead);
         const int64_t stop = kst_min(k + LINE / WEIGHT_BYTES, whole);
         for (; k < stop; k += VF_LANES) {
             vf v[STREAM_ROWS];
@@ -59,13 +57,9 @@ static inline __attribute__((always_inline)) void stream_run(int rows, int colum
             sum[r][c] = vf_fma(vf_load(x + r * stride + whole), weight, sum[r][c]);
     }
     for (int r = 0; r < rows; r++) {
-        vf joined[8];
+        vf joined[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
         for (int c = 0; c < columns; c++) joined[c] = STREAM_JOIN(sum[r][c]);
-        for (int c = columns; c < 8; c++) joined[c] = vf_zero();
-        if (columns == 8)
-            vf_hsum8(sums + r * SUMS_STRIDE, joined);
-        else
-            vf_hsum4(sums + r * SUMS_STRIDE, joined[0], joined[1], joined[2], joined[3]);
+        vf_hsum4(sums + r * SUMS_STRIDE, joined[0], joined[1], joined[2], joined[3]);
     }
 }
 
