@@ -1,7 +1,7 @@
-"""``kestrel PROMPT`` imports what it needs and no more: that is most of the time to its first token.
+"""``kestrel PROMPT`` imports what it needs and no more: most of the time to its first token.
 
-Which modules are there is asserted, never how long they take: benchmarks/test_load.py measures that,
-as test_first_token_of_command.
+Which modules are there is asserted, never how long they take: benchmarks/test_load.py measures
+that, as test_first_token_of_command.
 """
 
 import sys
