@@ -33,7 +33,7 @@ KESTREL = "Kestrel"
 NAMES = (KESTREL, "llama.cpp", "transformers", "OpenVINO")
 
 SHORT, MIDDLE, LONG, STEPS, BATCH = 16, 128, 512, 32, 8
-WARM_UPS = 2
+WARM_UPS = 1
 
 #: Measure -> how the table calls it.
 MEASURES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from pathlib import Path
+from textwrap import wrap
 
 from protocol import KESTREL, MEASURES, NAMES, Comparison
 
@@ -38,7 +39,8 @@ def readme_section(results: list[Comparison], machine: str, runs: int) -> str:
         _same_model(results, names),
         f"Checksums of Kestrel's logits: {', '.join(sums)}.",
     ]
-    return "\n".join([*lines, "", *filter(None, sentences)])
+    text = " ".join(filter(None, sentences))
+    return "\n".join([*lines, "", *wrap(text, 100, break_on_hyphens=False)])
 
 
 def _same_model(results: list[Comparison], names: list[str]) -> str:
