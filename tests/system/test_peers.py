@@ -1,4 +1,4 @@
-"""``python benchmarks/peers`` runs where no peer is installed, and finds its place in the README."""
+"""``python benchmarks/peers`` runs without any peer, and finds its place in the README."""
 
 import json
 import re
