@@ -7,8 +7,8 @@
 Decode after 16 to 8,160 tokens of context, prefill of 16 to 4,096 tokens, decode of 1 to 32
 sequences at once, each beside the least time that the machine needs for it: to read every weight
 and cached key once, or for the float32 multiply-adds, whichever takes longer. By default on the
-shape of SmolLM2-135M in BF16 with random weights. The figures go to standard output, with a
-checksum of the logits. Development only: needs matplotlib.
+shape of SmolLM2-135M in BF16 with random weights. The figures go to standard output, each with a
+checksum of the logits, for a batch of its tokens. Development only: needs matplotlib.
 """
 
 from __future__ import annotations
