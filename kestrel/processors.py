@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,6 +168,8 @@ def _macos_performance_cores() -> int:
 
 
 def _sysctl(name: str) -> str:
+    import subprocess
+
     found = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, check=False)
     return found.stdout.strip() if found.returncode == 0 else ""
 

@@ -14,6 +14,7 @@ from kestrel.cache.paged_cache import BLOCK_SIZE
 from kestrel.errors import BackendUnavailableError, RequestError
 from kestrel.runtime import native_ops, settings
 from kestrel.sampling.params import GREEDY_TEMPERATURE, SamplingParams
+from kestrel.sampling.rng import fresh_seed
 
 if TYPE_CHECKING:
     import argparse
@@ -136,14 +137,12 @@ def params_for(
 
     ``max_tokens`` holds where neither says how many; None leaves that to the context limit.
     """
-    import secrets
-
     params = model.defaults.replace(**given)
     if params.max_tokens is None:
         params = params.replace(max_tokens=max_tokens)
     if params.seed is None and not params.is_greedy:
         # Short enough to be typed again; the engine would draw 63 bits.
-        params = params.replace(seed=secrets.randbits(32))
+        params = params.replace(seed=fresh_seed() >> 31)
     idle = [name for name in _DRAWING if params.is_greedy and given.get(name)]
     if idle and params.temperature < GREEDY_TEMPERATURE:
         options = ", ".join("--" + name.replace("_", "-") for name in idle)

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from kestrel.errors import ConfigError, UnsupportedModelError
-from kestrel.models import (
-    gemma,
-    gemma2,
-    gemma3_text,
-    granite,
-    llama,
-    mistral,
-    olmo2,
-    phi3,
-    qwen2,
-    qwen3,
-    smollm3,
-)
 from kestrel.models.checks import shorten
 from kestrel.models.config import DecoderConfig
 from kestrel.models.limits import Limits
@@ -34,16 +21,30 @@ if TYPE_CHECKING:
 __all__ = ["FAMILIES", "DecoderConfig", "Family", "Limits", "RopeConfig", "Understood"]
 __all__ += ["family_for", "understand"]
 
-#: model_type to Family; a new family is one module, and its name here.
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        module.FAMILY.model_type: module.FAMILY
-        for module in (
-            llama, mistral, qwen2, qwen3, smollm3, gemma, gemma2, gemma3_text, olmo2, granite,
-            phi3,
-        )  # fmt: skip
-    }
-)
+
+class _Families(Mapping[str, Family]):
+    """model_type to Family. A module is imported when it is asked for: a model has one family."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def __getitem__(self, model_type: str) -> Family:
+        if model_type not in self._names:
+            raise KeyError(model_type)
+        return import_module(f"kestrel.models.{model_type}").FAMILY
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+#: A new family is one module, and its name here.
+FAMILIES: Mapping[str, Family] = _Families(
+    "llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma", "gemma2", "gemma3_text", "olmo2",
+    "granite", "phi3",
+)  # fmt: skip
 
 
 class Understood(NamedTuple):
