@@ -1,100 +1,115 @@
-/* linear for a few rows: the weights are read once, in runs of outputs that all rows share, and
- * widened in registers. Included by linear_tile.h.
+/* linear for a few rows: the weights are read once, in groups of GROUP outputs, and widened in
+ * registers. Included by linear_tile.h.
  *
- * The weights are fetched in the order in which memory has them, a run ahead, or AHEAD where a run is
- * shorter: memory gives one sequence faster than several, and hardware follows the outputs of a run,
- * each a stream of a few pages, too late. */
+ * Some rows pass over a group at a time; for the later ones it lies in the first cache. The weights
+ * are fetched in the order in which memory has them, a group ahead, or AHEAD where a group is shorter:
+ * memory gives one sequence faster than several, and hardware follows the outputs of a group, each a
+ * stream of a few pages, too late. */
 
-/* Measured by native/probes/linear.c (native/NOTES.md). FEW_ROWS: up to these the weights are
- * streamed, above a panel is widened. STREAM_ROWS pass over a run together, of so many outputs that
- * their sums, one vector of each row and one of weights fit the registers. */
+/* Measured by native/probes/linear.c (native/NOTES.md). */
+#define FEW_ROWS 8  /* up to these the weights are streamed, above a panel is widened */
+#define PASS_ROWS 4 /* rows that pass over a group together */
+#define GROUP 4     /* outputs */
+#define AHEAD 8192  /* bytes */
+#define LINE 64
+
+/* Outputs that `rows` rows pass over at a time, a divisor of GROUP: the sums, one vector of each row
+ * and one of weights fit the registers. */
 #if VT_LANES == 16 && KST_JOIN(KST_ISA_ID_, KST_ISA) != 0
-#define FEW_ROWS 6
-#define STREAM_ROWS 6
 #define STREAM_COLUMNS(rows) 4
 #else
-#define FEW_ROWS 8
-#define STREAM_ROWS 4
 #define STREAM_COLUMNS(rows) ((rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
 #endif
-#define AHEAD 8192 /* bytes */
 
-#define LINE 64
-#define SUMS_STRIDE (KST_PANEL + 4) /* the last run of a row may write up to 4 lanes too many */
-#define STEP (VF_LANES * WEIGHT_BYTES) /* bytes of a stream a step */
+typedef struct {
+    const kst_linear_job *job;
+    float *x;       /* the rows of x, as STREAM_STORE stores them */
+    int64_t stride; /* floats from row to row */
+    int fetched;    /* lines fetched for each line of an output that is read */
+} streams;
 
-/* The run of `columns` outputs from out on, `rows` rows from x on; inlined, so that both are
- * constants. An output past the end repeats the last. */
-static inline __attribute__((always_inline)) void stream_run(int rows, int columns,
-                                                             const kst_linear_job *job,
-                                                             const float *x, int64_t stride,
-                                                             int64_t out, float *sums) {
-    const int64_t whole = job->in / VF_LANES * VF_LANES, run = columns * job->in * WEIGHT_BYTES;
-    const char *ahead = (const char *)weight_at(job, out, 0) + (run > AHEAD ? run : AHEAD);
-    const char *w[4];
-    vf sum[STREAM_ROWS][4];
+/* sum[r][c] += x[r] w[c] over VF_LANES k, `at` bytes from the begin of each w[c]. */
+static inline __attribute__((always_inline)) void multiply(int rows, int columns, const float *x,
+                                                           int64_t stride, const char *const *w,
+                                                           int64_t at, vf sum[][GROUP]) {
+    vf v[PASS_ROWS];
+    for (int r = 0; r < rows; r++) v[r] = vf_load(x + r * stride);
+    for (int c = 0; c < columns; c++) {
+        const vf weight = STREAM_LOAD(w[c] + at);
+        for (int r = 0; r < rows; r++) sum[r][c] = vf_fma(v[r], weight, sum[r][c]);
+    }
+}
+
+/* sums[rows, KST_PANEL] of `columns` outputs from out on; inlined, so that rows and columns are
+ * constants. An output past the end repeats the last. Returns the next line to fetch. */
+static inline __attribute__((always_inline)) const char *
+stream_run(int rows, int columns, const streams *s, int64_t row, int64_t out, const char *ahead,
+           float *sums) {
+    const kst_linear_job *job = s->job;
+    const int64_t whole = job->in / VF_LANES * VF_LANES, stride = s->stride;
+    const float *x = s->x + row * stride;
+    const char *w[GROUP];
+    vf sum[PASS_ROWS][GROUP];
     for (int c = 0; c < columns; c++) {
         w[c] = weight_at(job, kst_min(out + c, job->end - 1), 0);
         for (int r = 0; r < rows; r++) sum[r][c] = vf_zero();
     }
     for (int64_t k = 0; k < whole;) {
-        for (int c = 0; c < columns; c++, ahead += LINE) __builtin_prefetch(ahead);
+        for (int i = 0; i < s->fetched; i++, ahead += LINE) __builtin_prefetch(ahead);
         const int64_t stop = kst_min(k + LINE / WEIGHT_BYTES, whole);
-        for (; k < stop; k += VF_LANES) {
-            vf v[STREAM_ROWS];
-            for (int r = 0; r < rows; r++) v[r] = vf_load(x + r * stride + k);
-            for (int c = 0; c < columns; c++) {
-                const vf weight = STREAM_LOAD(w[c] + k * WEIGHT_BYTES);
-                for (int r = 0; r < rows; r++) sum[r][c] = vf_fma(v[r], weight, sum[r][c]);
-            }
-        }
+        for (; k < stop; k += VF_LANES)
+            multiply(rows, columns, x + k, stride, w, k * WEIGHT_BYTES, sum);
     }
-    for (int c = 0; whole < job->in && c < columns; c++) {
-        char tail[STEP] = {0};
-        memcpy(tail, w[c] + whole * WEIGHT_BYTES, (size_t)(job->in - whole) * WEIGHT_BYTES);
-        const vf weight = STREAM_LOAD(tail);
-        for (int r = 0; r < rows; r++)
-            sum[r][c] = vf_fma(vf_load(x + r * stride + whole), weight, sum[r][c]);
+    if (whole < job->in) {
+        char tail[GROUP][VF_LANES * WEIGHT_BYTES] = {{0}};
+        const char *padded[GROUP];
+        for (int c = 0; c < columns; c++)
+            padded[c] = memcpy(tail[c], w[c] + whole * WEIGHT_BYTES,
+                               (size_t)(job->in - whole) * WEIGHT_BYTES);
+        multiply(rows, columns, x + whole, stride, padded, 0, sum);
     }
     for (int r = 0; r < rows; r++) {
-        vf joined[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+        float trees[GROUP];
+        vf joined[GROUP] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
         for (int c = 0; c < columns; c++) joined[c] = STREAM_JOIN(sum[r][c]);
-        vf_hsum4(sums + r * SUMS_STRIDE, joined[0], joined[1], joined[2], joined[3]);
+        vf_hsum4(trees, joined[0], joined[1], joined[2], joined[3]);
+        for (int c = 0; c < columns; c++) sums[r * KST_PANEL + c] = trees[c];
     }
+    return ahead;
 }
 
-/* The outputs of a panel for rows [row, row + n). */
-static void stream_panel(int64_t n, const kst_linear_job *job, const float *x, int64_t stride,
-                         int64_t row, int64_t out) {
-    float sums[STREAM_ROWS][SUMS_STRIDE];
-    const int64_t outs = kst_min(KST_PANEL, job->end - out);
-#define CASE(rows) \
-    case rows: \
-        for (int64_t c = 0; c < outs; c += STREAM_COLUMNS(rows)) \
-            stream_run(rows, STREAM_COLUMNS(rows), job, x, stride, out + c, &sums[0][c]); \
+/* A group of outputs, for all rows. */
+static void stream_group(const streams *s, int64_t out, float *sums) {
+    const int64_t rows = s->job->rows, bytes = GROUP * s->job->in * WEIGHT_BYTES;
+    const char *ahead = (const char *)weight_at(s->job, out, 0) + (bytes > AHEAD ? bytes : AHEAD);
+    for (int64_t row = 0; row < rows; row += PASS_ROWS, sums += PASS_ROWS * KST_PANEL) {
+#define CASE(n) \
+    case n: \
+        for (int c = 0; c < GROUP; c += STREAM_COLUMNS(n)) \
+            ahead = stream_run(n, STREAM_COLUMNS(n), s, row, out + c, ahead, sums + c); \
         break
-    switch (n) {
-        CASE(1);
-        CASE(2);
-        CASE(3);
-        CASE(4);
-#if STREAM_ROWS > 4
-        CASE(5);
-        CASE(6);
-#endif
-    }
+        switch (kst_min(PASS_ROWS, rows - row)) {
+            CASE(1);
+            CASE(2);
+            CASE(3);
+            CASE(4);
+        }
 #undef CASE
-    for (int64_t r = 0; r < n; r++) kst_linear_finish(job, row + r, out, sums[r], outs);
+    }
 }
 
 static void stream(const kst_linear_job *job, int64_t stride) {
-    float *x = job->scratch;
-    for (int64_t row = 0; row < job->rows; row++)
+    const int64_t rows = job->rows, passes = (rows + PASS_ROWS - 1) / PASS_ROWS;
+    const int64_t columns = STREAM_COLUMNS(kst_min(PASS_ROWS, rows));
+    const streams s = {job, job->scratch, stride, (int)((columns + passes - 1) / passes)};
+    for (int64_t row = 0; row < rows; row++)
         for (int64_t k = 0; k < job->in; k += VF_LANES)
-            STREAM_STORE(x + row * stride + k,
+            STREAM_STORE(s.x + row * stride + k,
                          vf_load_n(job->x + row * job->in + k, kst_lanes(job->in - k)));
-    for (int64_t out = job->begin; out < job->end; out += KST_PANEL)
-        for (int64_t row = 0; row < job->rows; row += STREAM_ROWS)
-            stream_panel(kst_min(STREAM_ROWS, job->rows - row), job, x + row * stride, stride, row,
-                         out);
+    for (int64_t out = job->begin; out < job->end; out += KST_PANEL) {
+        const int64_t n = kst_min(KST_PANEL, job->end - out);
+        float sums[FEW_ROWS][KST_PANEL];
+        for (int64_t c = 0; c < n; c += GROUP) stream_group(&s, out + c, &sums[0][c]);
+        for (int64_t row = 0; row < rows; row++) kst_linear_finish(job, row, out, sums[row], n);
+    }
 }
