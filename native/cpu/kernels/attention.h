@@ -16,8 +16,9 @@
 #include "kernel.h"
 
 /* Rows that pass over a chunk together, at least one token's group; a larger group passes in turns
- * of TILE. */
-#define TILE 24
+ * of TILE. Half as many where a step would have less than ENOUGH_TASKS to share out. */
+#define TILE 48
+#define ENOUGH_TASKS 64
 #define MAX_DIM 512
 #define CHUNK_BLOCKS (KST_ATTENTION_CHUNK / KST_BLOCK_SIZE)
 
@@ -55,31 +56,38 @@ static inline span blocks_of(span a) { /* the blocks that hold these positions *
     return (span){a.begin / KST_BLOCK_SIZE, (a.end + KST_BLOCK_SIZE - 1) / KST_BLOCK_SIZE};
 }
 
-/* Sums at the positions `any` become weights, of 0 where the row does not see them; returns the
- * scores' maximum and the weights' sum. */
-static void soften(float *p, span seen, span any, const kst_attention_args *args, float *max,
-                   float *sum) {
-    const vf least = vf_set1(-INFINITY), scale = vf_set1(args->scale),
-             cap = vf_set1(args->soft_cap);
-    vf largest = least, total = vf_zero();
-    const int64_t begin = any.begin / VF_LANES * VF_LANES, end = any.end;
-    for (int64_t i = begin; i < end; i += VF_LANES) {
-        vf score = vf_mul(scale, vf_load(p + i));
-        if (args->soft_cap > 0.0f) score = vf_soft_cap(score, cap);
-        if (i < seen.begin) score = vf_keep_n(least, kst_lanes(seen.begin - i), score);
-        if (seen.end < i + VF_LANES)
-            score = vf_keep_n(score, seen.end > i ? (int)(seen.end - i) : 0, least);
-        largest = vf_max(score, largest);
-        vf_store(p + i, score);
+/* Sums of n rows at the positions `any` become weights, of 0 where a row does not see them; gives
+ * each row's maximum of scores and sum of weights. */
+static void soften(int64_t n, float (*p)[P_STRIDE], const span *seen, span any,
+                   const kst_attention_args *args, float *max, float *sum) {
+    const vf least = vf_set1(-INFINITY), cap = vf_set1(args->soft_cap);
+    const int capped = args->soft_cap > 0.0f;
+    const int64_t begin = any.begin / VF_LANES * VF_LANES;
+    for (int64_t r = 0; r < n; r++) {
+        vf largest = least, scale = vf_set1(args->scale);
+        for (int64_t i = begin; capped && i < any.end; i += VF_LANES)
+            vf_store(&p[r][i], vf_soft_cap(vf_mul(scale, vf_load(&p[r][i])), cap));
+        if (capped) scale = vf_set1(1.0f);
+        for (int64_t i = begin; i < any.end; i += VF_LANES) {
+            vf score = vf_mul(scale, vf_load(&p[r][i]));
+            if (i < seen[r].begin) score = vf_keep_n(least, kst_lanes(seen[r].begin - i), score);
+            if (seen[r].end < i + VF_LANES)
+                score = vf_keep_n(score, seen[r].end > i ? (int)(seen[r].end - i) : 0, least);
+            largest = vf_max(score, largest);
+            vf_store(&p[r][i], score);
+        }
+        max[r] = vf_hmax(largest);
     }
-    *max = vf_hmax(largest);
-    const vf m = vf_set1(*max);
-    for (int64_t i = begin; i < end; i += VF_LANES) {
-        const vf weight = vf_exp(vf_sub(vf_load(p + i), m));
-        vf_store(p + i, weight);
-        total = vf_add(total, weight);
+    for (int64_t r = 0; r < n; r++) {
+        const vf m = vf_set1(max[r]);
+        vf total = vf_zero();
+        for (int64_t i = begin; i < any.end; i += VF_LANES) {
+            const vf weight = vf_exp(vf_sub(vf_load(&p[r][i]), m));
+            vf_store(&p[r][i], weight);
+            total = vf_add(total, weight);
+        }
+        sum[r] = vf_hsum(total);
     }
-    *sum = vf_hsum(total);
 }
 
 /* Adds a chunk to what a row has. */

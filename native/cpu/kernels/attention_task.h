@@ -4,15 +4,15 @@
  * chunk strip by strip, ROWS at a time, while the strip is in the first cache. */
 #include "attention_tile.h"
 
-#define STRIP_BLOCKS 4
+#define STRIP_BLOCKS 8
 #define STRIP (STRIP_BLOCKS * KST_BLOCK_SIZE)
 
 /* Rows [row, row + n) of a tile in a chunk: rows that share loads. */
 typedef struct {
     int64_t row, n;
-    span any, all; /* positions that any of them sees; that all see, both 0 if there are none */
-    float *to;     /* where their weighted values go: a chunk that is the first for all needs no
-                      merging */
+    view sees;
+    float *to; /* where their weighted values go: a chunk that is the first for all needs no
+                  merging */
 } team;
 
 /* What a tile reads of a chunk, and by whom. Positions count from that of the first block read. */
@@ -22,7 +22,7 @@ typedef struct {
     const char *blocks[2 * CHUNK_BLOCKS + AHEAD]; /* in the order of reading: keys, values, and what
                                                      comes then */
     int64_t n_blocks, n_rows;
-    span seen[TILE]; /* both 0: nothing */
+    span seen[TILE]; /* both 0: nothing, as of rows past the last */
     int first[TILE]; /* it saw nothing before */
     team teams[TILE / ROWS];
     int n_teams;
@@ -33,17 +33,16 @@ static void find_teams(chunk *c) {
     for (int64_t row = 0; row < c->n_rows; row += ROWS) {
         team t = {.row = row,
                   .n = kst_min(ROWS, c->n_rows - row),
-                  .any = {KST_ATTENTION_CHUNK, 0},
-                  .all = {0, KST_ATTENTION_CHUNK},
+                  .sees = {{KST_ATTENTION_CHUNK, 0}, {0, KST_ATTENTION_CHUNK}, &c->seen[row]},
                   .to = c->s->acc[row]};
         for (int64_t r = row; r < row + t.n; r++) {
             const span seen = c->seen[r];
-            t.all = both(t.all, seen);
+            t.sees.all = both(t.sees.all, seen);
             if (!c->first[r]) t.to = c->s->part[row];
-            if (seen.begin < seen.end) t.any = around(t.any, seen);
+            if (seen.begin < seen.end) t.sees.any = around(t.sees.any, seen);
         }
-        if (t.all.begin >= t.all.end) t.all = (span){0, 0};
-        if (t.any.begin < t.any.end) c->teams[c->n_teams++] = t;
+        if (t.sees.all.begin >= t.sees.all.end) t.sees.all = (span){0, 0};
+        if (t.sees.any.begin < t.sees.any.end) c->teams[c->n_teams++] = t;
     }
 }
 
@@ -51,7 +50,7 @@ static void score(const chunk *c) {
     for (int64_t strip = 0; strip < c->n_blocks; strip += STRIP_BLOCKS)
         for (int i = 0; i < c->n_teams; i++) {
             const team *t = &c->teams[i];
-            const span blocks = both((span){strip, strip + STRIP_BLOCKS}, blocks_of(t->any));
+            const span blocks = both((span){strip, strip + STRIP_BLOCKS}, blocks_of(t->sees.any));
             const block_run run = {.blocks = c->blocks + blocks.begin,
                                    .n = blocks.end - blocks.begin,
                                    .dim = c->args->head_dim,
@@ -59,22 +58,6 @@ static void score(const chunk *c) {
             score_rows(t->n, &run, c->s->q[t->row],
                        &c->s->p[t->row][blocks.begin * KST_BLOCK_SIZE]);
         }
-}
-
-/* The values in `strip`: each row's chain runs over what it sees, in ascending order. Only where
- * all rows see a position do they share its load. */
-static void sum_team(const chunk *c, const team *t, span strip, const block_run *run, float *to) {
-    float (*p)[P_STRIDE] = &c->s->p[t->row];
-    const span *seen = &c->seen[t->row];
-    const block_run again = {run->blocks, run->n, run->dim, 0};
-    for (int64_t r = 0; r < t->n; r++)
-        value_rows(1, &again,
-                   both(strip, (span){seen[r].begin, kst_min(seen[r].end, t->all.begin)}), p[r],
-                   to + r * HEAD_STRIDE);
-    value_rows(t->n, run, both(strip, t->all), p[0], to);
-    for (int64_t r = 0; r < t->n; r++)
-        value_rows(1, &again, both(strip, both(seen[r], (span){t->all.end, KST_ATTENTION_CHUNK})),
-                   p[r], to + r * HEAD_STRIDE);
 }
 
 /* The numbers of the strip's values that do not fill a run of 16. */
@@ -95,7 +78,7 @@ static void sum_values(const chunk *c) {
     const int64_t dim = c->args->head_dim, whole = dim / VF_LANES * VF_LANES;
     span any = {KST_ATTENTION_CHUNK, 0};
     for (int i = 0; i < c->n_teams; i++) {
-        any = around(any, c->teams[i].any);
+        any = around(any, c->teams[i].sees.any);
         for (int64_t r = 0; r < c->teams[i].n; r++)
             for (int64_t d = 0; d < dim; d += VF_LANES)
                 vf_store(c->teams[i].to + r * HEAD_STRIDE + d, vf_zero());
@@ -103,14 +86,17 @@ static void sum_values(const chunk *c) {
     for (int64_t begin = 0; begin < any.end; begin += STRIP) {
         const span strip = both(any, (span){begin, begin + STRIP});
         for (int i = 0; i < c->n_teams; i++) {
+            const team *t = &c->teams[i];
             const block_run run = {c->blocks + c->n_blocks, c->n_blocks, dim, i == 0 ? AHEAD : 0};
-            sum_team(c, &c->teams[i], strip, &run, c->teams[i].to);
+            value_rows(t->n, &run, &t->sees, strip, c->s->p[t->row], t->to);
         }
         if (whole == dim) continue;
         const char *blocks[CHUNK_BLOCKS];
         const block_run tail = pad_tails(c, strip, blocks);
-        for (int i = 0; i < c->n_teams; i++)
-            sum_team(c, &c->teams[i], strip, &tail, c->teams[i].to + whole);
+        for (int i = 0; i < c->n_teams; i++) {
+            const team *t = &c->teams[i];
+            value_rows(t->n, &tail, &t->sees, strip, c->s->p[t->row], t->to + whole);
+        }
     }
 }
 
@@ -120,9 +106,10 @@ static void run_chunk(chunk *c) {
     float max[TILE], sum[TILE];
     find_teams(c);
     score(c);
-    for (int i = 0; i < c->n_teams; i++)
-        for (int64_t r = c->teams[i].row; r < c->teams[i].row + c->teams[i].n; r++)
-            soften(s->p[r], c->seen[r], c->teams[i].any, c->args, &max[r], &sum[r]);
+    for (int i = 0; i < c->n_teams; i++) {
+        const team *t = &c->teams[i];
+        soften(t->n, &s->p[t->row], t->sees.seen, t->sees.any, c->args, &max[t->row], &sum[t->row]);
+    }
     sum_values(c);
     for (int i = 0; i < c->n_teams; i++) {
         const team *t = &c->teams[i];
@@ -169,7 +156,9 @@ static void run_tile(const source *from, const kst_cmd *cmd, const kst_step *ste
     for (int64_t r = begin; r < end; r++) {
         const int64_t n = token + r / group, i = r - begin, stop = (int64_t)step->positions[n] + 1;
         at[i] = (n * args->heads + from->kv_head * group + r % group) * dim;
-        memcpy(s->q[i], (const float *)cmd->in[0] + at[i], (size_t)dim * sizeof(float));
+        for (int64_t d = 0; d < dim; d += VF_LANES)
+            vf_store(&s->q[i][d],
+                     vf_load_n((const float *)cmd->in[0] + at[i] + d, kst_lanes(dim - d)));
         visible[i].begin = args->window > 0 && stop > args->window ? stop - args->window : 0;
         visible[i].end = stop;
         any = around(any, visible[i]);
@@ -203,6 +192,12 @@ static int64_t tiles_of(const kst_step *step, int32_t seq, int64_t tokens) {
     return (step->seq_start[seq + 1] - step->seq_start[seq] + tokens - 1) / tokens;
 }
 
+static int64_t tasks_of(const kst_cmd *cmd, const kst_step *step, int64_t tokens) {
+    int64_t tiles = 0;
+    for (int32_t seq = 0; seq < step->n_seqs; seq++) tiles += tiles_of(step, seq, tokens);
+    return tiles * cmd->args.attention.kv_heads;
+}
+
 /* The task of that number: tiles of all sequences in order, the kv heads of a tile together. */
 static void run_task(const kst_cmd *cmd, const kst_step *step, int64_t number, int64_t tokens,
                      scratch_layout *s) {
@@ -224,12 +219,11 @@ static void run_task(const kst_cmd *cmd, const kst_step *step, int64_t number, i
 
 void KST_FN(CACHE_FORMAT)(const kst_cmd *cmd, const kst_step *step, kst_share share) {
     const int64_t group = cmd->args.attention.heads / cmd->args.attention.kv_heads;
-    const int64_t tokens = group < TILE ? TILE / group : 1;
+    int64_t tokens = group < TILE ? TILE / group : 1;
+    if (tasks_of(cmd, step, tokens) < ENOUGH_TASKS) tokens = (tokens + 1) / 2;
+    const int64_t tasks = tasks_of(cmd, step, tokens);
     KST_REQUIRE(cmd->args.attention.head_dim <= MAX_DIM);
     KST_REQUIRE(group * cmd->args.attention.kv_heads == cmd->args.attention.heads);
-    int64_t tasks = 0;
-    for (int32_t seq = 0; seq < step->n_seqs; seq++) tasks += tiles_of(step, seq, tokens);
-    tasks *= cmd->args.attention.kv_heads;
     /* Causal tasks grow with the position, up to the window: first, last, second, last but one, ...
      * makes every run of them alike (within a third where a step reaches from 0 to twice the
      * window; steps before and past that are even). */

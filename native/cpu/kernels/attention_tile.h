@@ -90,55 +90,70 @@ static void score_rows(int64_t rows, const block_run *run, const float *q, float
     }
 }
 
-/* Values of positions `seen`, counted from the first of the blocks. */
-static inline __attribute__((always_inline)) void value_tile(int rows, int width,
-                                                             const block_run *run, span seen,
-                                                             int64_t d, const float *p,
-                                                             float *part) {
+/* Rows that share loads: the positions that any of them sees, that all see (both 0 if there are
+ * none), that each sees. */
+typedef struct {
+    span any, all;
+    const span *seen;
+} view;
+
+/* Values of the positions `strip`, counted from the first of the blocks, as far as the rows see
+ * them: each row's chain in ascending order. */
+static inline __attribute__((always_inline)) void
+value_tile(int rows, int width, const block_run *run, const view *rows_see, span strip, int64_t d,
+           const float *p, float *part) {
     const int64_t step = run->dim * CACHE_BYTES;
+    const span all = rows_see->all;
     vt sum[ROWS][MAX_WIDTH * PARTS];
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < width * PARTS; c++)
             sum[r][c] = vt_load(part + r * HEAD_STRIDE + d + c * VT_LANES);
-    for (int64_t j = seen.begin; j < seen.end;) {
-        const int64_t block = j / KST_BLOCK_SIZE,
-                      stop = kst_min(seen.end, (block + 1) * KST_BLOCK_SIZE),
-                      at = j % KST_BLOCK_SIZE * step + d * CACHE_BYTES;
+    for (int64_t stop, j = strip.begin; j < strip.end; j = stop) {
+        const int64_t block = j / KST_BLOCK_SIZE, at = j % KST_BLOCK_SIZE * step + d * CACHE_BYTES;
         const char *v[MAX_WIDTH], *ahead[MAX_WIDTH];
         for (int w = 0; w < width; w++) {
             v[w] = run->blocks[block] + at + w * VF_LANES * CACHE_BYTES;
             ahead[w] = run->blocks[block + run->ahead] + at + w * VF_LANES * CACHE_BYTES;
         }
-        multiply(rows, width, stop - j, p + j, P_STRIDE, v, ahead, step, sum);
-        j = stop;
+        if (rows == 1 || (all.begin <= j && j < all.end)) {
+            stop = kst_min((block + 1) * KST_BLOCK_SIZE, kst_min(all.end, strip.end));
+            multiply(rows, width, stop - j, p + j, P_STRIDE, v, ahead, step, sum);
+            continue;
+        }
+        stop = j + 1;
+        for (int r = 0; r < rows; r++)
+            if (rows_see->seen[r].begin <= j && j < rows_see->seen[r].end)
+                multiply(1, width, 1, p + r * P_STRIDE + j, P_STRIDE, v, ahead, step, sum + r);
     }
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < width * PARTS; c++)
             vt_store(part + r * HEAD_STRIDE + d + c * VT_LANES, sum[r][c]);
 }
 
-static inline __attribute__((always_inline)) void
-value_tiles(int rows, const block_run *run, span seen, const float *p, float *part) {
+static inline __attribute__((always_inline)) void value_tiles(int rows, const block_run *run,
+                                                              const view *rows_see, span strip,
+                                                              const float *p, float *part) {
     const int64_t runs = run->dim / VF_LANES;
     int64_t i = 0;
     for (; i + WIDTH(rows) <= runs; i += WIDTH(rows))
-        value_tile(rows, WIDTH(rows), run, seen, i * VF_LANES, p, part);
+        value_tile(rows, WIDTH(rows), run, rows_see, strip, i * VF_LANES, p, part);
     const int64_t d = i * VF_LANES, left = runs - i;
-    if (WIDTH(rows) > 3 && left == 3) value_tile(rows, 3, run, seen, d, p, part);
-    if (WIDTH(rows) > 2 && left == 2) value_tile(rows, 2, run, seen, d, p, part);
-    if (WIDTH(rows) > 1 && left == 1) value_tile(rows, 1, run, seen, d, p, part);
+    if (WIDTH(rows) > 3 && left == 3) value_tile(rows, 3, run, rows_see, strip, d, p, part);
+    if (WIDTH(rows) > 2 && left == 2) value_tile(rows, 2, run, rows_see, strip, d, p, part);
+    if (WIDTH(rows) > 1 && left == 1) value_tile(rows, 1, run, rows_see, strip, d, p, part);
 }
 
 /* part[r] += p[r][j] v[j] over the positions, for the numbers of a head that fill runs of 16. */
-static void value_rows(int64_t rows, const block_run *run, span seen, const float *p, float *part) {
-    if (seen.begin >= seen.end) return;
+static void value_rows(int64_t rows, const block_run *run, const view *rows_see, span strip,
+                       const float *p, float *part) {
+    strip = both(strip, rows_see->any);
     switch (rows) {
-    case 1: value_tiles(1, run, seen, p, part); break;
+    case 1: value_tiles(1, run, rows_see, strip, p, part); break;
 #if ROWS == 6
-    case 2: value_tiles(2, run, seen, p, part); break;
-    case 3: value_tiles(3, run, seen, p, part); break;
-    case 4: value_tiles(4, run, seen, p, part); break;
-    default: value_tiles(6, run, seen, p, part); break;
+    case 2: value_tiles(2, run, rows_see, strip, p, part); break;
+    case 3: value_tiles(3, run, rows_see, strip, p, part); break;
+    case 4: value_tiles(4, run, rows_see, strip, p, part); break;
+    default: value_tiles(6, run, rows_see, strip, p, part); break;
 #endif
     }
 }
