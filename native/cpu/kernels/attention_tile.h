@@ -29,13 +29,18 @@ static inline __attribute__((always_inline)) void
 multiply(int rows, int width, int64_t n, const float *a, int64_t stride, const char *const *b,
          const char *const *ahead, int64_t step, vt (*sum)[MAX_WIDTH * PARTS]) {
     for (int64_t i = 0; i < n; i++) {
-        vt v[MAX_WIDTH * PARTS];
+        vt x[ROWS], v[MAX_WIDTH * PARTS];
         for (int w = 0; w < width; w++) __builtin_prefetch(ahead[w] + i * step);
-        for (int c = 0; c < width * PARTS; c++)
+        /* The fewer of both wait in registers for the others to come one by one. */
+        for (int r = 0; r < rows && rows <= width * PARTS; r++) x[r] = vt_set1(a[r * stride + i]);
+        for (int c = 0; c < width * PARTS; c++) {
             v[c] = CACHE_LOAD(b[c / PARTS] + i * step + c % PARTS * VT_LANES * CACHE_BYTES);
-        for (int r = 0; r < rows; r++) {
-            const vt x = vt_set1(a[r * stride + i]);
-            for (int c = 0; c < width * PARTS; c++) sum[r][c] = vt_fma(x, v[c], sum[r][c]);
+            for (int r = 0; r < rows && rows <= width * PARTS; r++)
+                sum[r][c] = vt_fma(x[r], v[c], sum[r][c]);
+        }
+        for (int r = 0; r < rows && rows > width * PARTS; r++) {
+            x[r] = vt_set1(a[r * stride + i]);
+            for (int c = 0; c < width * PARTS; c++) sum[r][c] = vt_fma(x[r], v[c], sum[r][c]);
         }
     }
 }
