@@ -1,5 +1,5 @@
 /* Speed of attention, best of many, on the pool: GB/s of cache for one token whose context comes
- * from memory, GFLOP/s for prompts.
+ * from memory, GFLOP/s for prompts, whose context was written just before, and for their last part.
  *     attention THREADS [ISA [SECONDS]]      link with the objects of native/cpu */
 #include "kestrel/cpu.h"
 
@@ -39,7 +39,7 @@ int main(int argc, char **argv) {
             for (int z = 0; z < 6; z++) {
                 const int n = sizes[z][0], context = sizes[z][1], blocks = context / 16;
                 const int64_t bytes = (int64_t)context * 2 * kv * dim * (dtype ? 2 : 4),
-                              layers = CACHE_BYTES / bytes;
+                              layers = n < context ? CACHE_BYTES / bytes : 1;
                 float *q = calloc((size_t)(n * heads * dim), 4),
                       *y = malloc((size_t)(n * heads * dim) * 4);
                 int32_t *positions = malloc((size_t)n * 4), *table = malloc((size_t)blocks * 4);

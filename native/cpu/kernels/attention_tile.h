@@ -4,9 +4,9 @@
  * registers, vt by vt of the 16 lanes. */
 #include "attention.h"
 
-/* Of 32 registers up to 6 x 4 sums, of 16 (avx2) 6 x 2; beside them the vts of a row of the cache
- * and one number of q or p. At least 8 sums, wherever there are so many, hide the latency of a
- * multiply-add. */
+/* Sums of a tile: 6 x 4 registers of 32 (avx512), 6 x 2 of 16 (avx2), and 4 x 4 of 32 where a
+ * compiler that loads far ahead would keep sums of a wider one in memory (neon). 8 or more, where
+ * there are so many, hide the latency of a multiply-add. */
 #define PARTS (VF_LANES / VT_LANES)
 #if KST_JOIN(KST_ISA_ID_, KST_ISA) == 0
 #define ROWS 1
@@ -14,15 +14,23 @@
 #elif VT_LANES == 16
 #define ROWS 6
 #define WIDTH(rows) 4
-#else
+#elif VT_LANES == 8
 #define ROWS 6
 #define WIDTH(rows) ((rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
+#else
+#define ROWS 4
+#define WIDTH(rows) ((rows) == 1 ? 2 : 1)
 #endif
 #define MAX_WIDTH 4
 
 /* What is prefetched while a block is read: the block so many places later in the order of reading,
  * 6 to 32 KiB, or for rows that are not the first to read it, itself. */
 #define AHEAD 4
+
+/* Column c of a row of the cache, whose runs start at b[w] + at. */
+static inline const char *column(const char *const *b, int64_t at, int c) {
+    return b[c / PARTS] + at + c % PARTS * VT_LANES * CACHE_BYTES;
+}
 
 /* sum[r] += a[r][i] b[i] over i < n; the runs of a b[i] start at b[w] + i step. */
 static inline __attribute__((always_inline)) void
@@ -34,7 +42,7 @@ multiply(int rows, int width, int64_t n, const float *a, int64_t stride, const c
         /* The fewer of both wait in registers for the others to come one by one. */
         for (int r = 0; r < rows && rows <= width * PARTS; r++) x[r] = vt_set1(a[r * stride + i]);
         for (int c = 0; c < width * PARTS; c++) {
-            v[c] = CACHE_LOAD(b[c / PARTS] + i * step + c % PARTS * VT_LANES * CACHE_BYTES);
+            v[c] = CACHE_LOAD(column(b, i * step, c));
             for (int r = 0; r < rows && rows <= width * PARTS; r++)
                 sum[r][c] = vt_fma(x[r], v[c], sum[r][c]);
         }
@@ -86,12 +94,14 @@ static inline __attribute__((always_inline)) void score_tiles(int rows, const bl
 static void score_rows(int64_t rows, const block_run *run, const float *q, float *p) {
     switch (rows) {
     case 1: score_tiles(1, run, q, p); break;
-#if ROWS == 6
+#if ROWS > 1
     case 2: score_tiles(2, run, q, p); break;
     case 3: score_tiles(3, run, q, p); break;
-    case 4: score_tiles(4, run, q, p); break;
-    default: score_tiles(6, run, q, p); break;
 #endif
+#if ROWS > 4
+    case 4: score_tiles(4, run, q, p); break;
+#endif
+    default: score_tiles(ROWS, run, q, p); break;
     }
 }
 
@@ -126,9 +136,12 @@ value_tile(int rows, int width, const block_run *run, const view *rows_see, span
             continue;
         }
         stop = j + 1;
-        for (int r = 0; r < rows; r++)
-            if (rows_see->seen[r].begin <= j && j < rows_see->seen[r].end)
-                multiply(1, width, 1, p + r * P_STRIDE + j, P_STRIDE, v, ahead, step, sum + r);
+        for (int r = 0; r < rows; r++) {
+            if (j < rows_see->seen[r].begin || rows_see->seen[r].end <= j) continue;
+            const vt x = vt_set1(p[r * P_STRIDE + j]);
+            for (int c = 0; c < width * PARTS; c++)
+                sum[r][c] = vt_fma(x, CACHE_LOAD(column(v, 0, c)), sum[r][c]);
+        }
     }
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < width * PARTS; c++)
@@ -154,11 +167,13 @@ static void value_rows(int64_t rows, const block_run *run, const view *rows_see,
     strip = both(strip, rows_see->any);
     switch (rows) {
     case 1: value_tiles(1, run, rows_see, strip, p, part); break;
-#if ROWS == 6
+#if ROWS > 1
     case 2: value_tiles(2, run, rows_see, strip, p, part); break;
     case 3: value_tiles(3, run, rows_see, strip, p, part); break;
-    case 4: value_tiles(4, run, rows_see, strip, p, part); break;
-    default: value_tiles(6, run, rows_see, strip, p, part); break;
 #endif
+#if ROWS > 4
+    case 4: value_tiles(4, run, rows_see, strip, p, part); break;
+#endif
+    default: value_tiles(ROWS, run, rows_see, strip, p, part); break;
     }
 }
