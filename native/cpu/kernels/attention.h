@@ -15,18 +15,26 @@
 
 #include "kernel.h"
 
-#define TILE \
-    16 /* rows in a task, at least one token's group; more rows are passed over in turns of TILE \
-        */
-#define ROWS 4 /* rows that share a load */
+/* Rows that pass over a chunk together, at least one token's group; a larger group passes in turns
+ * of TILE. Half as many where a step would have less than ENOUGH_TASKS to share out. */
+#define TILE 48
+#define ENOUGH_TASKS 64
 #define MAX_DIM 512
 #define CHUNK_BLOCKS (KST_ATTENTION_CHUNK / KST_BLOCK_SIZE)
 
+/* From one row to the next, in floats; 16 more than a power of two, because rows a multiple of 4
+ * KiB apart would share few places in the first cache. */
+#define HEAD_STRIDE (MAX_DIM + VF_LANES)
+#define P_STRIDE (KST_ATTENTION_CHUNK + VF_LANES)
+
 typedef struct {
-    float p[ROWS][KST_ATTENTION_CHUNK]; /* scores, then weights, of one chunk */
-    float part[ROWS][MAX_DIM];          /* weighted values of one chunk */
-    float acc[TILE][MAX_DIM];
+    float p[TILE][P_STRIDE]; /* scores before the scale, then weights, of one chunk */
+    float q[TILE][HEAD_STRIDE];
+    float part[TILE][HEAD_STRIDE]; /* weighted values of one chunk */
+    float acc[TILE][HEAD_STRIDE];
     float max[TILE], sum[TILE];
+    /* The last head_dim % 16 numbers of a chunk's values and zeros, as the cache stores them. */
+    char tail[KST_ATTENTION_CHUNK * VF_LANES * sizeof(float)];
 } scratch_layout;
 _Static_assert(sizeof(scratch_layout) <= KST_SCRATCH_BYTES,
                "attention: a tile does not fit the scratch");
@@ -36,35 +44,55 @@ typedef struct {
     int64_t begin, end;
 } span;
 
-/* Scores of what one row sees are capped and become weights; returns their maximum and sum. */
-static void soften(float *p, span seen, float cap, float *max, float *sum) {
-    const vf least = vf_set1(-INFINITY);
-    vf largest = least, total = vf_zero();
-    const int64_t begin = seen.begin / VF_LANES * VF_LANES, n = seen.end;
-    for (int64_t i = begin; cap > 0.0f && i < n; i += VF_LANES)
-        vf_store(p + i, vf_soft_cap(vf_load(p + i), vf_set1(cap)));
-    for (int64_t i = begin; i < seen.begin; i++) p[i] = -INFINITY; /* a weight of 0 */
-    for (int64_t i = begin; i < n; i += VF_LANES)
-        largest = vf_max(vf_keep_n(vf_load(p + i), kst_lanes(n - i), least), largest);
-    *max = vf_hmax(largest);
-    const vf m = vf_set1(*max);
-    for (int64_t i = begin; i < n; i += VF_LANES) {
-        vf weight = vf_keep_n(vf_exp(vf_sub(vf_load(p + i), m)), kst_lanes(n - i), vf_zero());
-        vf_store(p + i, weight);
-        total = vf_add(total, weight);
+static inline span both(span a, span b) {
+    return (span){a.begin > b.begin ? a.begin : b.begin, kst_min(a.end, b.end)};
+}
+
+static inline span around(span a, span b) {
+    return (span){kst_min(a.begin, b.begin), a.end > b.end ? a.end : b.end};
+}
+
+static inline span blocks_of(span a) { /* the blocks that hold these positions */
+    return (span){a.begin / KST_BLOCK_SIZE, (a.end + KST_BLOCK_SIZE - 1) / KST_BLOCK_SIZE};
+}
+
+/* Sums of n rows at the positions `any` become weights, of 0 where a row does not see them; gives
+ * each row's maximum of scores and sum of weights. */
+static void soften(int64_t n, float (*p)[P_STRIDE], const span *seen, span any,
+                   const kst_attention_args *args, float *max, float *sum) {
+    const vf least = vf_set1(-INFINITY), cap = vf_set1(args->soft_cap);
+    const int capped = args->soft_cap > 0.0f;
+    const int64_t begin = any.begin / VF_LANES * VF_LANES;
+    for (int64_t r = 0; r < n; r++) {
+        vf largest = least, scale = vf_set1(args->scale);
+        for (int64_t i = begin; capped && i < any.end; i += VF_LANES)
+            vf_store(&p[r][i], vf_soft_cap(vf_mul(scale, vf_load(&p[r][i])), cap));
+        if (capped) scale = vf_set1(1.0f);
+        for (int64_t i = begin; i < any.end; i += VF_LANES) {
+            vf score = vf_mul(scale, vf_load(&p[r][i]));
+            if (i < seen[r].begin) score = vf_keep_n(least, kst_lanes(seen[r].begin - i), score);
+            if (seen[r].end < i + VF_LANES)
+                score = vf_keep_n(score, seen[r].end > i ? (int)(seen[r].end - i) : 0, least);
+            largest = vf_max(score, largest);
+            vf_store(&p[r][i], score);
+        }
+        max[r] = vf_hmax(largest);
     }
-    *sum = vf_hsum(total);
+    for (int64_t r = 0; r < n; r++) {
+        const vf m = vf_set1(max[r]);
+        vf total = vf_zero();
+        for (int64_t i = begin; i < any.end; i += VF_LANES) {
+            const vf weight = vf_exp(vf_sub(vf_load(&p[r][i]), m));
+            vf_store(&p[r][i], weight);
+            total = vf_add(total, weight);
+        }
+        sum[r] = vf_hsum(total);
+    }
 }
 
 /* Adds a chunk to what a row has. */
 static void merge(float *acc, const float *part, int64_t dim, float *max, float *sum,
-                  float part_max, float part_sum, int first) {
-    if (first) {
-        memcpy(acc, part, (size_t)dim * sizeof(float));
-        *max = part_max;
-        *sum = part_sum;
-        return;
-    }
+                  float part_max, float part_sum) {
     const float largest = *max > part_max ? *max : part_max;
     const vf a = vf_exp(vf_set1(*max - largest)), b = vf_exp(vf_set1(part_max - largest));
     for (int64_t d = 0; d < dim; d += VF_LANES)

@@ -1,6 +1,5 @@
 /* attention over a cache of F32. */
 #define CACHE_FORMAT attention_f32
 #define CACHE_BYTES 4
-#define CACHE_LOAD(p) vf_load(p)
-#define CACHE_LOAD_N(p, n) vf_load_n(p, n)
-#include "attention_tile.h"
+#define CACHE_LOAD(p) vt_load((const float *)(p))
+#include "attention_task.h"

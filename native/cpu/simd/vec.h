@@ -34,6 +34,7 @@
 #define VT_LANES 16
 typedef vf vt;
 static inline vt vt_load(const float *p) { return vf_load(p); }
+static inline vt vt_load_f16(const void *p) { return vf_load_f16(p); }
 static inline void vt_store(float *p, vt v) { vf_store(p, v); }
 static inline vt vt_set1(float a) { return vf_set1(a); }
 static inline vt vt_fma(vt a, vt b, vt c) { return vf_fma(a, b, c); }

@@ -134,6 +134,7 @@ static inline void vf_hsum4(float out[4], vf a, vf b, vf c, vf d) {
 #define VT_LANES 8
 typedef __m256 vt;
 static inline vt vt_load(const float *p) { return _mm256_loadu_ps(p); }
+static inline vt vt_load_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
 static inline void vt_store(float *p, vt v) { _mm256_storeu_ps(p, v); }
 static inline vt vt_set1(float a) { return _mm256_set1_ps(a); }
 static inline vt vt_fma(vt a, vt b, vt c) { return _mm256_fmadd_ps(a, b, c); }

@@ -146,6 +146,9 @@ static inline void vf_hsum4(float out[4], vf x, vf y, vf z, vf w) {
 #define VT_LANES 4
 typedef float32x4_t vt;
 static inline vt vt_load(const float *p) { return vld1q_f32(p); }
+static inline vt vt_load_f16(const void *p) {
+    return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
+}
 static inline void vt_store(float *p, vt v) { vst1q_f32(p, v); }
 static inline vt vt_set1(float x) { return vdupq_n_f32(x); }
 static inline vt vt_fma(vt x, vt y, vt z) { return vfmaq_f32(z, x, y); }
