@@ -11,7 +11,7 @@ from checkpoints import tiny_llama_config, tiny_llama_tensors, write_checkpoint
 from system.command_line import CASTLE, CASTLE_TEXT
 
 import kestrel
-from kestrel.cli.main import _classify
+from kestrel.cli.failures import _classify
 from kestrel.cli.verify import CASES
 from kestrel.errors import CheckpointError
 

@@ -9,7 +9,7 @@ import pytest
 
 from kestrel import backends
 from kestrel.cli import main, parser
-from kestrel.cli.main import parse
+from kestrel.cli.arguments import parse
 from kestrel.model import DEMO_MODEL
 
 
