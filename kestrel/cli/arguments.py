@@ -19,7 +19,8 @@ def parse(argv: list[str]):
     implicit = argv[0] not in (*COMMANDS, "-h", "--help", "--version")
     args, unknown = parser.parse_known_args(["generate", *argv] if implicit else argv)
     if unknown:
-        args.parser.error(_unknown(unknown, args))
+        behind = argv[argv.index("--") :] if "--" in argv else []
+        args.parser.error(_unknown(unknown[0], args, behind))
     if implicit and args.prompt and "--" not in argv:
         _refuse_mistyped(args)
     return args
@@ -44,13 +45,22 @@ def _refuse_mistyped(args) -> None:
             )
 
 
-def _unknown(unknown: list[str], args) -> str:
-    """The message about arguments that the command's parser has no use for."""
-    first = unknown[0]
-    if first.startswith("-"):
-        name = first.partition("=")[0]
-        near = difflib.get_close_matches(name, args.parser._option_string_actions, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"see kestrel {args.command} --help"
+def _unknown(first: str, args, behind: list[str]) -> str:
+    """The message about the first argument that the command's parser has no use for.
+
+    ``behind`` are the arguments from ``--`` on, of which none is taken for an option.
+    """
+    name, _, value = first.partition("=")
+    options = args.parser._option_string_actions
+    if first in behind and name in options:
+        return f"{name} stands behind --, where no options are taken: write it before --"
+    if first.startswith("-") and first not in behind:
+        if name == "--model" and hasattr(args, "model"):
+            model = value or args.model or "MODEL"
+            return f"unknown option --model: write kestrel {args.command} {model}"
+        near = [option for option in options if option.startswith(name)]
+        near = " or ".join(near or difflib.get_close_matches(name, options, n=1))
+        hint = f"did you mean {near}?" if near else f"see kestrel {args.command} --help"
         return f"unknown option {name}: {hint}"
     taken = getattr(args, "prompt", None) or getattr(args, "model", None)
     kind = "prompt" if args.command == "generate" else "argument"
