@@ -11,10 +11,10 @@ Names are loaded at their first use: importing kestrel loads neither NumPy nor n
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # as that of typing, whose import takes longer than all else here
 if TYPE_CHECKING:
     from kestrel import errors as errors
     from kestrel.model import Generation as Generation

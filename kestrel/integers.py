@@ -1,4 +1,7 @@
-"""Token ids and other integers that users hand in: what is no integer is refused, never guessed."""
+"""Token ids and other integers that users hand in: what is no integer is refused, never guessed.
+
+And how messages count.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,15 @@ from collections.abc import Iterable, Mapping, Set
 
 from kestrel.errors import RequestError
 
-__all__ = ["integer", "token_ids"]
+__all__ = ["counted", "integer", "token_ids"]
 
 # All can be iterated and give integers, or their own order, which nobody meant as token ids.
 _NOT_IDS = (str, bytes, bytearray, memoryview, Mapping, Set)
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 byte``, ``4,096 bytes``."""
+    return f"{number:,} {noun}" + "s" * (number != 1)
 
 
 def token_ids(ids: Iterable[int], expected: str = "token ids: expected integers") -> list[int]:

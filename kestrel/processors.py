@@ -12,6 +12,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from kestrel.integers import counted
+
 __all__ = [
     "Processors",
     "cgroup_quota",
@@ -50,13 +52,9 @@ class Processors:
     def __str__(self) -> str:
         quota = "no quota" if self.quota is None else f"a quota of {self.quota:g}"
         return (
-            f"{_count(self.threads, 'thread')} ({_count(self.present, 'processor')}, "
-            f"{self.allowed} allowed, {_count(self.cores, 'performance core')}, {quota})"
+            f"{counted(self.threads, 'thread')} ({counted(self.present, 'processor')}, "
+            f"{self.allowed} allowed, {counted(self.cores, 'performance core')}, {quota})"
         )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + "s" * (number != 1)
 
 
 def processors(root: Path = Path("/")) -> Processors:

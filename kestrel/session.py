@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kestrel.engine.step import check_ids
 from kestrel.errors import RequestError, SessionBusyError
-from kestrel.integers import integer, token_ids
+from kestrel.integers import counted, integer, token_ids
 
 if TYPE_CHECKING:
     import numpy
@@ -110,8 +110,8 @@ class Session:
         total = len(self) + len(ids)
         if total > self.context_limit:
             raise RequestError(
-                f"{len(ids)} tokens after the {len(self)} already there make {total}: the context "
-                f"limit is {self.context_limit} tokens; nothing was cut or computed"
+                f"{counted(len(ids), 'token')} after the {len(self)} already there make {total}: "
+                f"the context limit is {self.context_limit} tokens; nothing was cut or computed"
             )
 
     def _extend(self, ids: list[int], chunk: int | None) -> "numpy.ndarray":

@@ -15,7 +15,7 @@ from kestrel.backends.base import BackendInfo
 from kestrel.backends.host import check_finite, make_step_inputs
 from kestrel.cache.paged_cache import BLOCK_SIZE
 from kestrel.dtypes import WEIGHT_DTYPES, Dtype
-from kestrel.errors import ConfigError, UnsupportedOperationError
+from kestrel.errors import CapacityError, ConfigError, UnsupportedOperationError
 from kestrel.processors import processor_name, processors
 from kestrel.program.plan import plan
 from kestrel.program.values import Dim, Storage, Value
@@ -68,11 +68,20 @@ class CpuExecutable:
         self._program = program
         self._maxima = dict(program.maxima)
         self._memory = plan(program)
-        self._arena: "CpuBuffer" = ops.CpuBuffer(self._memory.arena_bytes)
-        self._outputs: dict[int, "CpuBuffer"] = {
-            id(value): ops.CpuBuffer(value.nbytes(self._maxima))
-            for value in (program.logits, program.greedy, *program.taps.values())
-        }
+        outputs = (program.logits, program.greedy, *program.taps.values())
+        sizes = {id(value): value.nbytes(self._maxima) for value in outputs}
+        try:
+            self._arena: "CpuBuffer" = ops.CpuBuffer(self._memory.arena_bytes)
+            self._outputs: dict[int, "CpuBuffer"] = {
+                key: ops.CpuBuffer(nbytes) for key, nbytes in sizes.items()
+            }
+        except CapacityError:
+            raise CapacityError(
+                f"a step of {self._maxima[Dim.TOKENS]} tokens: the system does not give "
+                f"{self._memory.arena_bytes + sum(sizes.values()):,} bytes to work in: leave it "
+                "more with --max-context N, which makes the KV cache smaller (in Python "
+                "Limits.max_context, or Limits.max_tokens for smaller steps)"
+            ) from None
         self.inputs = make_step_inputs(program)
         self.logits = self._array(program.logits)  # float32 [L, V]
         self.greedy = self._array(program.greedy)  # int32 [L]

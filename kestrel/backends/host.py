@@ -7,6 +7,7 @@ import numpy
 from kestrel.backends.base import StepInputs
 from kestrel.dtypes import Dtype
 from kestrel.errors import NumericalError
+from kestrel.integers import counted
 from kestrel.program.program import Program
 from kestrel.program.values import Dim, Value
 
@@ -56,10 +57,10 @@ def make_step_inputs(program: Program) -> StepInputs:
 
 def check_finite(name: str, values: "numpy.ndarray") -> None:
     """Raise NumericalError with the name and the first place unless all [M, width] are finite."""
-    bad = ~numpy.isfinite(values)
-    if bad.any():
-        row, column = numpy.argwhere(bad)[0]
+    bad = numpy.argwhere(~numpy.isfinite(values))
+    if len(bad):
+        row, column = bad[0]
         raise NumericalError(
-            f"{name}: {int(bad.sum())} values that are not finite, the first in row {row} of the "
-            f"step, column {column}; every stage before it was finite"
+            f"{name}: {counted(len(bad), 'value')} not finite, the first in row {row} of the step, "
+            f"column {column}; every stage before it was finite"
         )

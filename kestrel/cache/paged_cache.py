@@ -47,7 +47,10 @@ def bytes_per_token(config: "DecoderConfig", dtype: Dtype) -> int:
 
 
 class PagedCache:
-    """Storage for ``num_blocks`` blocks on a backend; pages never written cost no memory."""
+    """Storage for ``num_blocks`` blocks on a backend; pages never written cost no memory.
+
+    Raises CapacityError where the system refuses them.
+    """
 
     def __init__(
         self, backend: "Backend", config: "DecoderConfig", num_blocks: int, dtype: Dtype
@@ -56,9 +59,17 @@ class PagedCache:
         self.num_blocks = num_blocks
         self.nbytes = num_blocks * BLOCK_SIZE * bytes_per_token(config, dtype)
         layer_bytes = self.nbytes // config.num_layers
+        try:
+            memory = [backend.allocate(layer_bytes) for _ in range(config.num_layers)]
+        except MemoryError:
+            raise CapacityError(
+                f"KV cache: the system does not give {self.nbytes:,} bytes for "
+                f"{num_blocks * BLOCK_SIZE:,} positions: allow fewer with --max-context N (in "
+                "Python Limits.max_context or cache_bytes)"
+            ) from None
         self._layers = [
-            Value(f"cache.layers.{i}", Storage.CACHE, dtype, shape, backend.allocate(layer_bytes))
-            for i in range(config.num_layers)
+            Value(f"cache.layers.{i}", Storage.CACHE, dtype, shape, each)
+            for i, each in enumerate(memory)
         ]
 
     def layer(self, index: int) -> Value:

@@ -14,6 +14,7 @@ from pathlib import Path
 from kestrel.checkpoint.strict_json import JsonError, parse_json
 from kestrel.dtypes import Dtype
 from kestrel.errors import HeaderError
+from kestrel.integers import counted
 
 __all__ = ["DTYPE_BITS", "ForeignDtype", "TensorEntry", "parse_header"]
 
@@ -184,8 +185,8 @@ def _check_layout(entries: list[TensorEntry], data_bytes: int, file: Path) -> No
         if entry.begin > position:
             gap = entry.begin - position
             raise HeaderError(
-                f"{file}: a hole of {gap:,} bytes between {before} (which ends at {position:,}) "
-                f"and {name} (which begins at {entry.begin:,}): {_DAMAGED}",
+                f"{file}: a hole of {counted(gap, 'byte')} between {before} (which ends at "
+                f"{position:,}) and {name} (which begins at {entry.begin:,}): {_DAMAGED}",
                 file,
             )
         if entry.begin < position:
@@ -197,14 +198,14 @@ def _check_layout(entries: list[TensorEntry], data_bytes: int, file: Path) -> No
         position, before = entry.end, name
     if position > data_bytes:
         raise HeaderError(
-            f"{file}: ends {position - data_bytes:,} bytes early: its header describes "
+            f"{file}: ends {counted(position - data_bytes, 'byte')} early: its header describes "
             f"{position:,} bytes of tensors, {data_bytes:,} are there (a cut download?): "
             "download it again",
             file,
         )
     if position < data_bytes:
         raise HeaderError(
-            f"{file}: {data_bytes - position:,} bytes follow the last tensor, which ends at "
-            f"{position:,} of {data_bytes:,}: {_DAMAGED}",
+            f"{file}: {counted(data_bytes - position, 'byte')} after the last tensor, which ends "
+            f"at {position:,} of {data_bytes:,}: {_DAMAGED}",
             file,
         )

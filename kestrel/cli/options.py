@@ -89,14 +89,14 @@ def _integer(text: str, low: int, high: int | None) -> int:
     return value
 
 
-def number(text: str) -> float:
+def number(text: str, expected: str = "a finite number") -> float:
     """A finite number. Which range makes sense is for SamplingParams to say."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"expected a number, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected {expected}, found {text!r}")
     return value
 
 
@@ -121,7 +121,8 @@ def bias(text: str) -> tuple[int, float]:
     token, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"expected ID=X, as in 13=-2.5, found {text!r}")
-    return _integer(token, 0, _LARGEST_ID), -math.inf if value == "-inf" else number(value)
+    amount = -math.inf if value == "-inf" else number(value, "a finite number, or -inf")
+    return _integer(token, 0, _LARGEST_ID), amount
 
 
 def utf8(text: str) -> str:

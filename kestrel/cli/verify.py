@@ -123,8 +123,13 @@ def _instruction_sets(wanted: list[str] | None) -> list[str]:
 def _ids(args: "argparse.Namespace", model: "Model") -> list[int]:
     """The prompt's ids; the built-in text is cut to what the context allows."""
     room = model.context_limit - args.new_tokens
+    if room < _SHORTEST:
+        raise RequestError(
+            f"--new-tokens: expected room for a prompt of at least {_SHORTEST} tokens within the "
+            f"context limit of {model.context_limit}, found {args.new_tokens} new tokens"
+        )
     if args.ids is None and args.prompt is None:
-        ids = model.encode(_TEXT)[: min(_LENGTH, max(room, 0))]
+        ids = model.encode(_TEXT)[: min(_LENGTH, room)]
     else:
         ids = args.ids or model.encode(args.prompt)
     if not _SHORTEST <= len(ids) <= room:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Union
 
 from kestrel.engine.step import check_ids
 from kestrel.errors import KestrelError, RequestError
-from kestrel.integers import token_ids
+from kestrel.integers import counted, token_ids
 
 if TYPE_CHECKING:
     from kestrel.cache.sequence import Sequence
@@ -152,9 +152,9 @@ class Request:
             raise RequestError("the prompt has no tokens: expected at least one, found 0")
         if len(self.ids) >= max_context:
             raise RequestError(
-                f"the prompt has {len(self.ids)} tokens and the context limit is {max_context} "
-                f"tokens, of which at least one must be left for the answer: shorten the prompt to "
-                f"{max_context - 1} tokens (nothing is cut off unasked)"
+                f"the prompt has {counted(len(self.ids), 'token')} and the context limit is "
+                f"{max_context}, of which at least one must be left for the answer: shorten the "
+                f"prompt to {counted(max_context - 1, 'token')} (nothing is cut off unasked)"
             )
         check_ids(self.ids, vocab_size)
         if self.max_tokens is not None and self.max_tokens < 1:

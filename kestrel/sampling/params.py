@@ -76,10 +76,7 @@ class SamplingParams:
         put("top_k", _integer("top_k", self.top_k, 0, None, "0 turns it off"))
         put("top_p", _number("top_p", self.top_p, 0.0, 1.0, "1 turns it off"))
         put("min_p", _number("min_p", self.min_p, 0.0, 1.0, "0 turns it off"))
-        penalty = _number("repetition_penalty", self.repetition_penalty, 0.0, None, "1 is off")
-        if penalty == 0.0:
-            raise _wrong("repetition_penalty", "a finite number above 0", penalty, "1 is off")
-        put("repetition_penalty", penalty)
+        put("repetition_penalty", _above_zero("repetition_penalty", self.repetition_penalty))
         for name in ("presence_penalty", "frequency_penalty"):
             put(name, _number(name, getattr(self, name), None, None, "0 turns it off"))
         put("logit_bias", _logit_bias(self.logit_bias))
@@ -154,6 +151,16 @@ def _number(
         raise _wrong(name, expected, number, hint)
     if high is not None and number > high:
         raise _wrong(name, expected, number, hint)
+    return number
+
+
+def _above_zero(name: str, value: object) -> float:
+    try:
+        number = _number(name, value, None, None)
+    except RequestError:
+        number = 0.0
+    if number <= 0.0:
+        raise _wrong(name, "a finite number above 0", value, "1 is off")
     return number
 
 

@@ -90,7 +90,8 @@ def _tojson(
     encoder = json.JSONEncoder(
         ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
-    spend(_DEEPEST * (indent if isinstance(indent, int) else len(indent or "")))
+    width = indent if isinstance(indent, int) else len(indent or "")
+    spend(_DEEPEST * width, "the filter tojson")
     return _environment().concat(encoder.iterencode(value))
 
 

@@ -2,8 +2,9 @@
 
 Each step that can make much of little (``"a" * 10**10``, ``x ~ x`` in a loop, ``center``, ``join``)
 says beforehand, or at most piece by piece, how many characters it makes; a template may make
-``MAX_CHARACTERS`` in all. Not bounded are the time that a template takes (Ctrl-C ends it) and
-lists of many small parts that are not written out.
+``MAX_CHARACTERS`` in all. Lists, the numbers of a ``range`` and large integers count too. Not
+bounded are the time that a template takes (Ctrl-C ends it) and lists of many small parts that are
+not written out.
 """
 
 from __future__ import annotations
@@ -45,12 +46,13 @@ def budget() -> Iterator[None]:
         _spent.reset(token)
 
 
-def spend(characters: int) -> None:
-    """Raises SecurityError where the template would have made too many."""
+def spend(characters: int, step: str) -> None:
+    """Raises SecurityError, which names the ``step``, where the template would make too many."""
     total = _spent.get() + max(characters, 0)
     if total > MAX_CHARACTERS:
         raise SecurityError(
-            f"it makes more than {MAX_CHARACTERS:,} characters of text, which is the most allowed"
+            f"its texts, lists, ranges and large numbers may take {MAX_CHARACTERS:,} characters in "
+            f"all, and {step} goes beyond that"
         )
     _spent.set(total)
 
@@ -75,19 +77,19 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     def __init__(self, **options: Any) -> None:
         super().__init__(finalize=_measured, **options)
         for name, cost in _FILTERS.items():
-            self.filters[name] = _bounded(self.filters[name], cost)
+            self.filters[name] = _bounded(name, self.filters[name], cost)
         del self.globals["lipsum"]  # makes random text, however much is asked for
 
     def concat(self, pieces: Iterable[str]) -> str:
         """What a template, a macro or a ``{% set %}`` block has written."""
         kept = []
         for piece in pieces:
-            spend(len(piece) + 1)
+            spend(len(piece) + 1, "the text written")
             kept.append(piece)
         return "".join(kept)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        spend(_BINARY[operator](left, right))
+        spend(_BINARY[operator](left, right), f"the operator {operator}")
         return super().call_binop(context, operator, left, right)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -96,17 +98,17 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         if cost is not None and isinstance(getattr(method, "__self__", None), (str, int)):
             # An iterator can be read once only: by the count, or by the method.
             args = tuple(list(each) if isinstance(each, Iterator) else each for each in args)
-            spend(cost(method.__self__, *args, *kwargs.values()))
+            spend(cost(method.__self__, *args, *kwargs.values()), f"{method.__name__}()")
         result = super().call(__context, __obj, *args, **kwargs)
         if isinstance(result, range):
-            spend(len(result) * _NUMBER)
+            spend(len(result) * _NUMBER, "range()")
         return result
 
 
 def _measured(value: Any) -> Any:
     """What ``{{ value }}`` is about to make a text of."""
     if not isinstance(value, str):
-        spend(_characters(value))
+        spend(_characters(value), "a value written")
     return value
 
 
@@ -214,14 +216,16 @@ _FILTERS: Mapping[str, Callable[..., int]] = {
 }  # fmt: skip
 
 
-def _bounded(function: Callable[..., Any], cost: Callable[..., int]) -> Callable[..., Any]:
+def _bounded(
+    name: str, function: Callable[..., Any], cost: Callable[..., int]
+) -> Callable[..., Any]:
     first = 1 if hasattr(function, "jinja_pass_arg") else 0
 
     @wraps(function)
     def bounded(*args: Any, **kwargs: Any) -> Any:
         # An iterator can be read once only: by the count, or by the filter.
         args = tuple(list(each) if isinstance(each, Iterator) else each for each in args)
-        spend(cost(*args[first:], *kwargs.values()))
+        spend(cost(*args[first:], *kwargs.values()), f"the filter {name}")
         return function(*args, **kwargs)
 
     return bounded

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from api.runs import GREEDY, alone, long_prompt
+from processes import run_python
 
 import kestrel
 from kestrel import Limits, SamplingParams
@@ -152,3 +155,31 @@ class Broken:
 
     def wait(self):
         raise KeyboardInterrupt
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space")
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        # 16,640 positions: 16 contexts of 1024, and a block more for each sequence.
+        ("", f"KV cache: the system does not give {1040 * BLOCK_BYTES:,} bytes for 16,640 pos"),
+        ("max_context=64, max_tokens=65536", "a step of 65536 tokens: the system does not give"),
+    ],
+)
+def test_memory_that_the_system_refuses_is_told_by_its_purpose(limits, told):
+    result = run_python(f"""
+        import resource
+        import kestrel
+
+        kestrel.load(threads=1).close()  # what is imported and mapped once is there now
+        with open("/proc/self/statm") as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
+        most = used + 64 * 2**20
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        try:
+            kestrel.load(threads=1, limits=kestrel.Limits({limits}))
+        except kestrel.errors.CapacityError as error:
+            print(error)
+    """)
+    assert result.stdout.startswith(told)
+    assert "--max-context N" in result.stdout and "Limits.max_context" in result.stdout

@@ -182,7 +182,7 @@ def test_the_context_limit(model):
     assert "1025" in str(refusal.value) and "1024" in str(refusal.value)
     assert session.tokens == []
     session.prefill(ids[:-1])
-    with pytest.raises(RequestError, match="1 tokens after the 1024"):
+    with pytest.raises(RequestError, match="1 token after the 1024"):
         session.decode(1)
     assert session.tokens == ids[:-1]
     session.truncate(1023)

@@ -179,4 +179,4 @@ def test_every_cut_of_a_file_is_refused(folder):
             Checkpoint(folder)
         assert caught.value.file == str(path)
         if cut >= header:
-            assert f"ends {len(whole) - cut:,} bytes early" in str(caught.value)
+            assert f"ends {len(whole) - cut:,} byte" in str(caught.value)

@@ -11,7 +11,7 @@ from checkpoints import tiny_llama_config, tiny_llama_tensors, write_checkpoint
 from system.command_line import CASTLE, CASTLE_TEXT
 
 import kestrel
-from kestrel.cli.main import _classify
+from kestrel.cli.failures import _classify
 from kestrel.cli.verify import CASES
 from kestrel.errors import CheckpointError
 
@@ -38,8 +38,12 @@ GREEDY = ["--greedy", "--repetition-penalty", "1"]
         (["Once", "--max-context", "4096"], 2, ["max_context", "4096", "1024"]),
         (["--ids", "0 4096"], 2, ["4096", "position 1", "4095"]),
         (["--ids", " ".join(["5"] * 65), "--max-context", "64"], 2, ["65", "64"]),
+        (["--ids", "5 6", "--max-context", "2"], 2, ["has 2 tokens", "the prompt to 1 token "]),
+        (["verify", "--new-tokens", "99999"], 2, ["--new-tokens", "17", "1024", "99999"]),
         # Found before the model is looked for:
         (["Once", "--model", "/nowhere", "--top-p", "2"], 2, ["--top-p", "0 to 1", "2.0"]),
+        (["Once", "--repetition-penalty", "-1"], 2, ["--repetition-penalty", "above 0", "-1"]),
+        (["Once", "--repetition-penalty", "0"], 2, ["--repetition-penalty", "above 0", "0.0"]),
         (["Once", "--model", "/nowhere", "--stop", ""], 2, ["--stop", "not empty"]),
         (["Once", "--model", "/nowhere", "--temperature", "-1"], 2, ["--temperature", "-1"]),
         (["Once", "--greedy", "--temperature", "0.5"], 2, ["--greedy", "--temperature 0.5"]),

@@ -9,7 +9,7 @@ import pytest
 
 from kestrel import backends
 from kestrel.cli import main, parser
-from kestrel.cli.main import parse
+from kestrel.cli.arguments import parse
 from kestrel.model import DEMO_MODEL
 
 
@@ -71,6 +71,12 @@ def test_a_command_behind_an_option_is_refused(capsys):
     [
         (["--temprature=1", "hi"], ["--temprature", "did you mean --temperature?"]),
         (["--temp", "1", "hi"], ["unknown option --temp"]),  # no abbreviations
+        (["--max", "3", "hi"], ["option --max: did you mean --max-tokens or --max-context?"]),
+        (["chat", "--model", "DIR"], ["unknown option --model: write kestrel chat DIR\n"]),
+        (["chat", "--model=DIR"], ["unknown option --model: write kestrel chat DIR\n"]),
+        (["bench", "--model"], ["unknown option --model: write kestrel bench MODEL\n"]),
+        (["--", "-hi", "--max-tokens", "2"], ["--max-tokens stands behind --", "before --"]),
+        (["--", "-hi", "-there"], ["expected one prompt, found '-hi' and '-there'"]),
         (["--xyzzy"], ["unknown option --xyzzy", "kestrel generate --help"]),
         (["bench", "--seed", "1"], ["unknown option --seed"]),
         (["bench", "--threads", "1,x"], ["--threads", "whole number of at least 1", "'x'"]),
@@ -85,11 +91,13 @@ def test_a_command_behind_an_option_is_refused(capsys):
         (["--top-k", "-1", "hi"], ["--top-k", "a whole number of at least 0", "'-1'"]),
         (["--top-k", "1.5", "hi"], ["--top-k", "'1.5'"]),
         (["--top-k", "\N{ARABIC-INDIC DIGIT ONE}", "hi"], ["--top-k", "whole number"]),
-        (["--top-p", "nan", "hi"], ["--top-p", "expected a number, found 'nan'"]),
-        (["--temperature", "", "hi"], ["--temperature", "expected a number, found ''"]),
+        (["--top-p", "nan", "hi"], ["--top-p", "expected a finite number, found 'nan'"]),
+        (["--temperature", "", "hi"], ["--temperature", "expected a finite number, found ''"]),
         (["--seed", str(2**64), "hi"], ["--seed", f"from 0 to {2**64 - 1}", str(2**64)]),
         (["--max-tokens", "0", "hi"], ["--max-tokens", "at least 1", "'0'"]),
         (["--threads", "0", "hi"], ["--threads", "at least 1", "'0'"]),
+        (["--temperature", "inf", "hi"], ["--temperature", "a finite number, found 'inf'"]),
+        (["--logit-bias", "5=inf", "hi"], ["--logit-bias", "a finite number, or -inf", "'inf'"]),
         (["--logit-bias", "13", "hi"], ["--logit-bias", "expected ID=X", "'13'"]),
         (["--ids", " , "], ["--ids", "token ids", "' , '"]),
         (["--ids", "1,two"], ["--ids", "whole number", "'two'"]),

@@ -196,7 +196,7 @@ def test_check_finite_says_where():
     values = np.ones((3, 4), F32)
     check_finite("x", values)
     values[1, 2], values[2, 0] = math.nan, math.inf
-    with pytest.raises(NumericalError, match="x: 2 values that are not finite, the first in row 1"):
+    with pytest.raises(NumericalError, match="x: 2 values not finite, the first in row 1"):
         check_finite("x", values)
 
 

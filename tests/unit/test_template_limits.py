@@ -10,7 +10,7 @@ from kestrel.text.chat_template import render
 from kestrel.text.template_limits import MAX_CHARACTERS
 
 USER = [{"role": "user", "content": "Hi"}]
-REFUSED = "refused the messages: it makes more than 67,108,864 characters of text"
+REFUSED = "refused the messages: its texts, lists, ranges and large numbers may take 67,108,864 "
 
 #: Each would make a gigabyte or more, or work for hours.
 BOMBS = [
@@ -66,6 +66,24 @@ def test_too_much_text(template):
     with pytest.raises(RequestError, match=REFUSED):
         render(template, USER)
     assert render("{{ messages[0].content }}", USER) == "Hi"  # the next request is unaffected
+
+
+@pytest.mark.parametrize(
+    ("template", "step"),
+    [
+        ("{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}", "range()"),
+        ("{% set x = 9**(9**9) %}", "the operator **"),
+        ("{{ [1] * 10**9 }}", "the operator *"),
+        ("{{ 'a'.center(10**9) }}", "center()"),
+        ("{{ 'a'|center(10**9) }}", "the filter center"),
+        ("{% for i in range(7000) %}{{ 'a' * 9999 }}{% endfor %}", "the operator *"),
+        ("{% set a = 'a' * 9**7 %}{% for i in range(99) %}{{ a }}{% endfor %}", "the text written"),
+    ],
+)
+def test_the_step_that_goes_beyond_the_limit_is_named(template, step):
+    with pytest.raises(RequestError) as caught:
+        render(template, USER)
+    assert str(caught.value).endswith(f" characters in all, and {step} goes beyond that")
 
 
 def test_the_limit_is_of_one_rendering_and_exact():
