@@ -55,8 +55,8 @@ WITHOUT_EFFECT = MappingProxyType(
     }
 )
 
-#: Generation settings that old config.json files hold. transformers 5 drops them there and reads
-#: generation_config.json alone, and so does Kestrel; a note tells the user.
+#: Generation settings that old config.json files hold: for ``kestrel.generation``, which follows
+#: them where there is no generation_config.json.
 GENERATION_KEYS = frozenset(
     "assistant_confidence_threshold assistant_lookbehind bad_words_ids begin_suppress_tokens "
     "diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size "

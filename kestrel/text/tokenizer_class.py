@@ -1,8 +1,8 @@
 """What transformers' class of a tokenizer does beside tokenizer.json.
 
-transformers (5.24) takes the class that tokenizer_config.json names, unless the model's type decides
-(``models/auto/tokenization_auto.py`` there). The class has texts for special tokens that no file
-names, and a few make parts of the pipeline themselves.
+transformers (5.24) takes the class that tokenizer_config.json names, unless the model's type
+decides (``models/auto/tokenization_auto.py`` there). A class has texts for special tokens that no
+file names, and a few make parts of the pipeline themselves.
 """
 
 from __future__ import annotations
@@ -71,9 +71,10 @@ def follow_prefix_space(
         last.add_prefix_space = wanted
         return []
     follower = f"; {class_name} of transformers follows the config" if class_name else ""
+    blank = "no blank" if wanted else "a blank"
     return [
         f"tokenizer_config.json: add_prefix_space is {str(wanted).lower()}, tokenizer.json puts "
-        f"{'no blank' if wanted else 'a blank'} in front of a text: tokenizer.json decides{follower}"
+        f"{blank} in front of a text: tokenizer.json decides{follower}"
     ]
 
 
@@ -83,8 +84,8 @@ def legacy_notes(backend: Tokenizer, class_name: str | None) -> list[str]:
         return []
     return [
         "tokenizer.json decides about ids, with its older way of putting a blank in front; "
-        "transformers 5 makes the pipeline of its LlamaTokenizer anew, with other ids for a text "
-        "that begins with a blank and after a control word"
+        "transformers 5 makes the pipeline of its LlamaTokenizer anew, which gives other ids to a "
+        "text that begins with a blank, and may after a control word"
     ]
 
 
