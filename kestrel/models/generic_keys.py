@@ -21,7 +21,7 @@ WITHOUT_EFFECT = MappingProxyType(
         "transformers_version": _RECORD,
         "name_or_path": _RECORD,
         "finetuning_task": _RECORD,
-        "tokenizer_class": _RECORD,
+        "tokenizer_class": "for the tokenizer, where its own config names none",
         "unsloth_version": _RECORD,
         "unsloth_fixed": _RECORD,
         "transformers.js_config": "for another runtime",

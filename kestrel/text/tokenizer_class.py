@@ -36,6 +36,12 @@ _BY_MODEL_TYPE = {
     "mistral": None, "phi3": None, "olmo2": None, "granite": None, "qwen2": "Qwen2Tokenizer",
 }  # fmt: skip
 
+#: Model types with a class of their own where no file names one.
+_DEFAULT_CLASS = {
+    "qwen3": "Qwen2Tokenizer", "gemma": "GemmaTokenizer", "gemma2": "GemmaTokenizer",
+    "gemma3_text": "GemmaTokenizer",
+}  # fmt: skip
+
 #: Classes that make the pre-tokenizer themselves, with the config's add_prefix_space: its steps.
 _PRE_TOKENIZER = {"GPT2Tokenizer": ["ByteLevel"], "Qwen2Tokenizer": ["Split", "ByteLevel"]}
 
@@ -44,12 +50,14 @@ def class_of(name: object, model_type: object, is_byte_level: bool) -> str | Non
     """The class, if it is one of DEFAULT_TOKENS; None stands for those that have no texts.
 
     Args:
-        name: tokenizer_config.json's tokenizer_class, or None.
+        name: the tokenizer_class of tokenizer_config.json, else of config.json, or None.
         model_type: config.json's, or None.
         is_byte_level: whether tokenizer.json splits into bytes: LlamaTokenizer is left aside then.
     """
-    if isinstance(model_type, str) and model_type in _BY_MODEL_TYPE:
+    model_type = model_type if isinstance(model_type, str) else ""
+    if model_type in _BY_MODEL_TYPE:
         return _BY_MODEL_TYPE[model_type]
+    name = name or _DEFAULT_CLASS.get(model_type)
     name = name.removesuffix("Fast") if isinstance(name, str) else None
     if name not in DEFAULT_TOKENS or (name == "LlamaTokenizer" and is_byte_level):
         return None

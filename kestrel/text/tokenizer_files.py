@@ -52,9 +52,10 @@ def read_tokenizer_files(folder: Path) -> TokenizerFiles:
         added = _optional_object(folder / "added_tokens.json")
     backend = _read(path)
     _check_added_tokens(folder / "added_tokens.json", added, backend)
-    model_type = _optional_object(folder / "config.json").get("model_type")
+    model = _optional_object(folder / "config.json")
+    name = config.get("tokenizer_class") or model.get("tokenizer_class")
     is_byte_level = "ByteLevel" in (kinds(backend.pre_tokenizer, "pretokenizers") or [])
-    class_name = class_of(config.get("tokenizer_class"), model_type, is_byte_level)
+    class_name = class_of(name, model.get("model_type"), is_byte_level)
     return TokenizerFiles(
         path=path,
         backend=backend,

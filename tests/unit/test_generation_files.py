@@ -1,4 +1,4 @@
-"""Which file says how tokens are chosen and where answers end: config.json, or the one beside it."""
+"""Which file says how tokens are chosen and where answers end: config.json or the one beside it."""
 
 import pytest
 from checkpoints import tiny_llama_config, tiny_llama_tensors, write_checkpoint

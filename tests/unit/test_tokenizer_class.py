@@ -19,12 +19,13 @@ SMOL, MISTRAL = "SmolLM2-135M-Instruct", "tokenizer-mistral-v0.1"
 
 @pytest.fixture
 def write(shared_models, tmp_path):
-    def write_folder(source, model_type="llama", without=(), **changes):
+    def write_folder(source, model_type="llama", without=(), of_model=None, **changes):
         shutil.copy(shared_models / source / "tokenizer.json", tmp_path)
         config = json.loads((shared_models / source / "tokenizer_config.json").read_text())
         config = {k: v for k, v in {**config, **changes}.items() if k not in without}
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-        (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+        model = {"model_type": model_type, "tokenizer_class": of_model}
+        (tmp_path / "config.json").write_text(json.dumps(model))
         return tmp_path
 
     return write_folder
@@ -47,7 +48,10 @@ FOLDERS = [
     (QWEN3, "qwen2", NAMES, {"tokenizer_class": "PreTrainedTokenizerFast"}),
     (QWEN3, "llama", NAMES, {}),
     (QWEN3, "llama", (), {"additional_special_tokens": ["upon"]}),
-]
+    *[(SMOL, each, (*NAMES, "tokenizer_class"), {}) for each in ("llama", "smollm3", "qwen3")],
+    *[(SMOL, each, (*NAMES, "tokenizer_class"), {"of_model": "GPT2Tokenizer"})
+      for each in ("llama", "gemma", "mistral")],
+]  # fmt: skip
 
 
 @pytest.mark.reference
@@ -112,6 +116,17 @@ def test_a_template_reads_the_texts_of_the_class(write, changes, first):
         [] if "tokenizer_class" in changes else ["the default of GPT2Tokenizer eos_token "
                                                  "'<|endoftext|>'"]
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("model_type", ["gemma", "gemma2", "gemma3_text"])
+def test_the_class_of_a_model_type(write, model_type):
+    """The texts are those of transformers' GemmaTokenizer; SmolLM2's vocabulary has none."""
+    tokenizer = Tokenizer.from_folder(write(SMOL, model_type, (*NAMES, "tokenizer_class")))
+    assert tokenizer.named_tokens == {
+        "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>", "pad_token": "<pad>",
+        "mask_token": "<mask>",
+    }  # fmt: skip
+    assert all("the default of GemmaTokenizer" in warning for warning in tokenizer.warnings)
 
 
 def test_a_text_of_the_class_that_is_no_token(demo_model, tmp_path):
