@@ -1,11 +1,14 @@
 """The class that tokenizer_config.json names: its texts, its blank in front, its older pipeline."""
 
+import inspect
 import json
 import shutil
 
 import pytest
 
+from kestrel.models import FAMILIES
 from kestrel.text.chat_template import encode_chat
+from kestrel.text.tokenizer_class import DEFAULT_TOKENS, class_of
 from kestrel.tokenizer import Tokenizer
 
 TEXTS = [
@@ -149,3 +152,26 @@ def test_an_older_pipeline_is_followed_and_inspect_says_so(
     assert tokenizer.warnings == []
     notes = tokenizer.describe()["warnings"]
     assert [note.startswith("tokenizer.json decides about ids") for note in notes] == [True] * count
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("model_type", sorted(FAMILIES))
+def test_the_class_of_every_family_is_that_of_transformers(model_type):
+    auto = pytest.importorskip("transformers.models.auto.tokenization_auto")
+    registered = auto.TOKENIZER_MAPPING_NAMES.get(model_type)
+    named, unnamed = "GPT2Tokenizer", registered
+    if registered == "TokenizersBackend":
+        named = unnamed = None
+    elif model_type in auto.MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS:
+        named = registered
+    assert class_of("GPT2TokenizerFast", model_type, True) == named
+    assert class_of(None, model_type, True) == unnamed
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("name", sorted(DEFAULT_TOKENS))
+def test_the_texts_of_a_class_are_those_of_transformers(name):
+    transformers = pytest.importorskip("transformers")
+    parameters = inspect.signature(getattr(transformers, name).__init__).parameters
+    defaults = {key: each.default for key, each in parameters.items() if key.endswith("_token")}
+    assert DEFAULT_TOKENS[name] == {k: v for k, v in defaults.items() if isinstance(v, str)}
