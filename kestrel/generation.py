@@ -3,8 +3,8 @@
 transformers' rules decide what the file means (5.24, ``generation/configuration_utils.py``):
 without ``do_sample: true`` decoding is greedy; with it the options that the file does not set have
 defaults, of which ``top_k`` 50 is the one that surprises. Every key that the file may have is in
-the table below; one that is not there, or asks for something that would change the answer and is
-not implemented, is refused by name.
+``RULES``; one that is not there, or asks for something that would change the answer and is not
+implemented, is refused by name. Where there is no such file, the same keys count in config.json.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from kestrel.errors import ConfigError, RequestError
+from kestrel.generation_rules import RULES, Rule
 from kestrel.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
@@ -22,116 +23,13 @@ if TYPE_CHECKING:
     from kestrel.tokenizer import Tokenizer
 
 __all__ = [
-    "GenerationSettings", "default_params", "end_token_ids", "generation_notes", "read_generation",
+    "RULES", "GenerationSettings", "default_params", "end_token_ids", "end_token_notes",
+    "generation_notes", "read_generation",
 ]  # fmt: skip
 
 FILE = "generation_config.json"
+_CONFIG = "config.json"
 _DEFAULT = "default"
-_GREEDY = f"greedy, because {FILE} does not say do_sample: true"
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """What becomes of a key of the file.
-
-    Attributes:
-        kind: ``option`` is followed; ``sampling`` is followed where do_sample is true, noted
-            elsewhere; ``harmless`` cannot change the tokens of one answer; ``noted`` is not
-            followed and said so; ``refused`` stops; ``sampling refused`` stops where do_sample is
-            true, noted elsewhere.
-        neutral: values, besides null, that ask for nothing.
-        detail: the SamplingParams option, transformers' default for it; or what the key is for.
-    """
-
-    kind: str
-    neutral: tuple[object, ...] = ()
-    detail: str = ""
-    default: object = None
-
-
-def _harmless(detail: str, *names: str) -> dict[str, _Rule]:
-    return {name: _Rule("harmless", (), detail) for name in names}
-
-
-#: A quantized cache is the one implementation that changes the numbers.
-_EXACT_CACHES = (
-    "dynamic", "static", "offloaded", "offloaded_static", "sliding_window", "hybrid",
-    "hybrid_chunked", "offloaded_hybrid", "offloaded_hybrid_chunked", "paged",
-)
-
-
-RULES: dict[str, _Rule] = {
-    # Followed.
-    "do_sample": _Rule("option"),
-    "repetition_penalty": _Rule("option", (1.0,), "repetition_penalty"),
-    "max_new_tokens": _Rule("option", (), "max_tokens"),
-    "stop_strings": _Rule("option", (), "stop"),
-    "temperature": _Rule("sampling", (1.0,), "temperature", 1.0),
-    "top_k": _Rule("sampling", (50,), "top_k", 50),
-    "top_p": _Rule("sampling", (1.0,), "top_p", 1.0),
-    "min_p": _Rule("sampling", (), "min_p", 0.0),
-    "eos_token_id": _Rule("harmless"),  # followed by end_token_ids
-    # Not implemented, and changes the answer.
-    "typical_p": _Rule("sampling refused", (1.0,), "locally typical sampling"),
-    "epsilon_cutoff": _Rule("sampling refused", (0.0,), "epsilon sampling"),
-    "eta_cutoff": _Rule("sampling refused", (0.0,), "eta sampling"),
-    "top_h": _Rule("sampling refused", (), "top-H sampling"),
-    "num_beams": _Rule("refused", (1,), "beam search"),
-    "num_beam_groups": _Rule("refused", (1,), "diverse beam search"),
-    "diversity_penalty": _Rule("refused", (0.0,), "diverse beam search"),
-    "constraints": _Rule("refused", ([],), "constrained beam search"),
-    "force_words_ids": _Rule("refused", ([],), "constrained beam search"),
-    "penalty_alpha": _Rule("refused", (0.0,), "contrastive search"),
-    "dola_layers": _Rule("refused", (), "DoLa decoding"),
-    "assistant_ensemble_weight": _Rule("refused", (), "lossy speculative decoding"),
-    "guidance_scale": _Rule("refused", (1.0,), "classifier-free guidance"),
-    "encoder_repetition_penalty": _Rule("refused", (1.0,), "a penalty on the prompt's tokens"),
-    "no_repeat_ngram_size": _Rule("refused", (0,), "blocking repeated n-grams"),
-    "encoder_no_repeat_ngram_size": _Rule("refused", (0,), "blocking n-grams of the prompt"),
-    "bad_words_ids": _Rule("refused", ([],), "blocking sequences of tokens"),
-    "suppress_tokens": _Rule("refused", ([],), "blocking tokens; logit_bias with -inf does it"),
-    "begin_suppress_tokens": _Rule("refused", ([],), "blocking tokens at the beginning"),
-    "sequence_bias": _Rule("refused", ({}, []), "a bias on sequences; logit_bias is per token"),
-    "forced_bos_token_id": _Rule("refused", (), "a forced first token"),
-    "forced_eos_token_id": _Rule("refused", (), "a forced last token"),
-    "forced_decoder_ids": _Rule("refused", ([],), "forced tokens"),
-    "exponential_decay_length_penalty": _Rule("refused", (), "a growing bias towards the end"),
-    "min_length": _Rule("refused", (0,), "a least length"),
-    "min_new_tokens": _Rule("refused", (0,), "a least length"),
-    "max_time": _Rule("refused", (), "a limit of time"),
-    "watermarking_config": _Rule("refused", (), "watermarking"),
-    "cache_implementation": _Rule("refused", _EXACT_CACHES, "a quantized cache"),
-    "token_healing": _Rule("refused", (False,), "token healing"),
-    # Not followed, and said so: other modes, or another way here.
-    "max_length": _Rule("noted", (20,), "an answer ends at max_tokens or at the context limit"),
-    "early_stopping": _Rule("noted", (False,), "only beam search looks at it"),
-    "length_penalty": _Rule("noted", (1.0,), "only beam search looks at it"),
-    "num_return_sequences": _Rule("noted", (1,), "each prompt gets one answer"),
-    "remove_invalid_values": _Rule("noted", (False,), "logits that are not finite are an error"),
-    "decoder_start_token_id": _Rule("noted", (), "only encoder-decoder models look at it"),
-    # Which tokens come does not depend on them.
-    **_harmless("tokens that are not drawn", "bos_token_id", "pad_token_id"),
-    **_harmless(
-        "how transformers computes and caches",
-        "use_cache", "cache_config", "max_cache_len", "compile_config",
-        "disable_compile", "low_memory", "prefill_chunk_size", "continuous_batching_config",
-    ),
-    **_harmless(
-        "what transformers returns besides the tokens",
-        "renormalize_logits", "output_attentions", "output_hidden_states", "output_scores",
-        "output_logits", "return_dict_in_generate",
-    ),
-    **_harmless(
-        "speculative decoding that keeps the distribution",
-        "use_mtp", "is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule",
-        "assistant_confidence_threshold", "prompt_lookup_num_tokens", "max_matching_ngram_size",
-        "assistant_early_exit", "assistant_lookbehind", "target_lookbehind", "speculation_type",
-    ),
-    **_harmless(
-        "where the file comes from",
-        "transformers_version", "_from_model_config", "_commit_hash", "_original_object_hash",
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +39,8 @@ class GenerationSettings:
     Attributes:
         defaults, sources: see ``default_params``.
         end_ids: see ``end_token_ids``.
-        notes: see ``generation_notes``.
+        notes: see ``generation_notes`` and ``end_token_notes``; and settings that stand in
+            config.json to no effect.
     """
 
     defaults: SamplingParams
@@ -152,37 +51,51 @@ class GenerationSettings:
 
 def read_generation(checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> GenerationSettings:
     """What the files of a model folder say. Raises ConfigError with the path of the file."""
-    config = checkpoint.generation_config
+    config, generation_config = checkpoint.config, checkpoint.generation_config
+    file, settings, notes = FILE, generation_config, []
+    if settings is None:
+        file = _CONFIG
+        settings = {key: value for key, value in config.items() if key in RULES}
+    elif idle := sorted(key for key in config if _acts(key, config[key])):
+        notes.append(
+            f"{_CONFIG}: {', '.join(idle)} without effect: where there is a {FILE}, it alone "
+            "says how tokens are chosen, as in transformers"
+        )
     try:
-        defaults, sources = default_params(config)
-        end_ids = end_token_ids(checkpoint.config, config, tokenizer)
-        return GenerationSettings(defaults, sources, end_ids, generation_notes(config))
+        defaults, sources = default_params(settings, file)
+        end_ids = end_token_ids(config, generation_config, tokenizer)
+        notes += generation_notes(settings, file)
     except ConfigError as error:
         # Each message begins with the name of its file.
-        file = checkpoint.folder / str(error).partition(":")[0]
-        raise ConfigError(f"{checkpoint.folder / str(error)}", error.key, file) from None
+        path = checkpoint.folder / str(error).partition(":")[0]
+        raise ConfigError(f"{checkpoint.folder / str(error)}", error.key, path) from None
+    notes += end_token_notes(end_ids, file)
+    return GenerationSettings(defaults, sources, end_ids, notes)
 
 
 def default_params(
-    generation_config: Mapping[str, object] | None,
+    generation_config: Mapping[str, object] | None, file: str = FILE
 ) -> tuple[SamplingParams, dict[str, str]]:
     """The model's own sampling options, and for each option where its value is from.
 
     Args:
         generation_config: the file's content; None where there is none: greedy.
+        file: its name, for messages and sources.
 
     Raises:
         ConfigError: a key that is not known, a value of the wrong type or out of range, or one that
             asks for what is not implemented.
     """
-    options, sources, _ = _read(generation_config or {})
+    options, sources, _ = _read(generation_config or {}, file)
     params = SamplingParams(**options)
     return params, {f.name: sources.get(f.name, _DEFAULT) for f in fields(params)}
 
 
-def generation_notes(generation_config: Mapping[str, object] | None) -> list[str]:
+def generation_notes(
+    generation_config: Mapping[str, object] | None, file: str = FILE
+) -> list[str]:
     """A sentence for each setting of the file that is not followed. Raises as default_params."""
-    return _read(generation_config or {})[2]
+    return _read(generation_config or {}, file)[2]
 
 
 def end_token_ids(
@@ -196,7 +109,7 @@ def end_token_ids(
     tokenizer's eos_token. Raises ConfigError when an id is no integer of at least 0.
     """
     found: dict[int, list[str]] = {}
-    for file, source in (("config.json", config), (FILE, generation_config or {})):
+    for file, source in ((_CONFIG, config), (FILE, generation_config or {})):
         for token_id in _ids(file, source.get("eos_token_id")):
             place = f"{file} eos_token_id"
             if place not in found.setdefault(token_id, []):
@@ -204,6 +117,24 @@ def end_token_ids(
     for token_id, place in (tokenizer.eos_ids if tokenizer else {}).items():
         found.setdefault(token_id, []).append(place)
     return dict(sorted(found.items()))
+
+
+def end_token_notes(end_ids: Mapping[int, list[str]], file: str) -> list[str]:
+    """What is to be said where transformers' ``generate`` would go past some of the end tokens.
+
+    It follows the ``eos_token_id`` of ``file`` alone, which is generation_config.json, or
+    config.json where there is no such file.
+    """
+    followed = [each for each, places in end_ids.items() if f"{file} eos_token_id" in places]
+    others = [each for each in end_ids if each not in followed]
+    if not others:
+        return []
+    listed = ", ".join(f"{each} ({'; '.join(end_ids[each])})" for each in others)
+    return [
+        f"answers end at {listed} too; transformers' generate follows {file} alone, eos_token_id "
+        f"{', '.join(map(str, followed)) or 'none'}: --ignore-eos and --stop-token ID (ignore_eos, "
+        "stop_token_ids) end answers where you say"
+    ]
 
 
 def _ids(file: str, value: object) -> list[int]:
@@ -221,35 +152,45 @@ def _ids(file: str, value: object) -> list[int]:
     return ids
 
 
-def _read(config: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+def _acts(key: str, value: object) -> bool:
+    """Whether it is a setting of generation that asks for something."""
+    rule = RULES.get(key, Rule("harmless"))
+    return rule.kind != "harmless" and value is not None and not _is_neutral(value, rule.neutral)
+
+
+def _read(
+    config: Mapping[str, object], file: str
+) -> tuple[dict[str, Any], dict[str, str], list[str]]:
     """Options for SamplingParams, where each is from, and notes."""
     sampling = config.get("do_sample")
     if sampling is not None and not isinstance(sampling, bool):
         raise ConfigError(
-            f"{FILE}: do_sample: expected true or false, found {sampling!r}", "do_sample"
+            f"{file}: do_sample: expected true or false, found {sampling!r}", "do_sample"
         )
     options: dict[str, Any] = {} if sampling else {"temperature": 0.0}
-    sources = {} if sampling else {"temperature": _GREEDY}
+    sources = {}
+    if not sampling:
+        sources["temperature"] = f"greedy, because {file} does not say do_sample: true"
     notes = []
     for name, value in config.items():
         if value is None:
             continue
         rule = RULES.get(name)
         if rule is None:
-            raise ConfigError(_unknown(name, value), name)
+            raise ConfigError(_unknown(file, name, value), name)
         kind = rule.kind
         followed = kind == "option" or (kind == "sampling" and sampling)
         if followed and rule.detail:
-            _follow(name, rule.detail, value, options)
-            sources[rule.detail] = f"{FILE} {name}"
+            _follow(file, name, rule.detail, value, options)
+            sources[rule.detail] = f"{file} {name}"
         elif followed or kind == "harmless" or _is_neutral(value, rule.neutral):
             continue
         elif kind == "refused" or (kind == "sampling refused" and sampling):
-            raise ConfigError(_refusal(name, value, rule), name)
+            raise ConfigError(_refusal(file, name, value, rule), name)
         elif kind == "noted":
-            notes.append(f"{FILE}: {name} {value!r} is not followed: {rule.detail}")
+            notes.append(f"{file}: {name} {value!r} is not followed: {rule.detail}")
         else:
-            notes.append(f"{FILE}: {name} {value!r} is not used: do_sample is not true")
+            notes.append(f"{file}: {name} {value!r} is not used: do_sample is not true")
     if sampling:
         for rule in RULES.values():
             if rule.kind == "sampling" and rule.detail not in options:
@@ -258,14 +199,14 @@ def _read(config: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, str],
     return options, sources, notes
 
 
-def _follow(name: str, option: str, value: object, options: dict[str, Any]) -> None:
+def _follow(file: str, name: str, option: str, value: object, options: dict[str, Any]) -> None:
     if option == "stop" and isinstance(value, str):
         value = (value,)
     try:
         options[option] = getattr(SamplingParams(**{option: value}), option)
     except RequestError as error:
         message = str(error).replace(f"sampling option {option}", name)
-        raise ConfigError(f"{FILE}: {message}", name) from None
+        raise ConfigError(f"{file}: {message}", name) from None
 
 
 def _is_neutral(value: object, neutral: tuple[object, ...]) -> bool:
@@ -275,18 +216,18 @@ def _is_neutral(value: object, neutral: tuple[object, ...]) -> bool:
     )
 
 
-def _refusal(name: str, value: object, rule: _Rule) -> str:
+def _refusal(file: str, name: str, value: object, rule: Rule) -> str:
     expected = " or ".join([*map(repr, rule.neutral), "null"])
     return (
-        f"{FILE}: {name}: expected {expected}, found {value!r}: {rule.detail} is not implemented, "
+        f"{file}: {name}: expected {expected}, found {value!r}: {rule.detail} is not implemented, "
         "and would change the answer; remove the key to go without it"
     )
 
 
-def _unknown(name: str, value: object) -> str:
+def _unknown(file: str, name: str, value: object) -> str:
     near = difflib.get_close_matches(name, RULES, n=1)
     hint = f", perhaps meant as {near[0]!r}" if near else ""
     return (
-        f"{FILE}: {name}: not known{hint}, found {value!r}: whether it changes the answer "
+        f"{file}: {name}: not known{hint}, found {value!r}: whether it changes the answer "
         "cannot be told; remove the key if it does not matter"
     )

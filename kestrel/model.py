@@ -95,7 +95,7 @@ class Model:
         name: what to call it: the folder's name, or ``org/name`` for a model of the hub.
         config: the DecoderConfig as understood.
         tokenizer: text to ids and back.
-        defaults: SamplingParams from generation_config.json; ``default_sources`` says of each
+        defaults: SamplingParams of the checkpoint; ``default_sources`` says of each
             option where it comes from.
         end_ids: token ids that end an answer, each with the files that say so.
         context_limit: most tokens of one sequence.

@@ -14,6 +14,7 @@ from kestrel.text import library
 from kestrel.text.control_words import ControlWords, Span, is_control_word
 from kestrel.text.incremental import IncrementalDecoder
 from kestrel.text.parts import flatten, kinds, state
+from kestrel.text.tokenizer_class import follow_prefix_space, legacy_notes
 from kestrel.text.tokenizer_files import TokenizerFiles, read_tokenizer_files
 from kestrel.text.utf8 import byte_of_char
 
@@ -37,25 +38,33 @@ class Tokenizer:
         warnings: what a user should know about these files, one sentence each.
     """
 
-    def __init__(self, folder: Path, backend: Backend, files: TokenizerFiles) -> None:
+    def __init__(self, folder: Path, files: TokenizerFiles) -> None:
         self.folder = folder
         self._path = files.path
-        self._backend = backend
+        self._config = config = files.config
+        self._backend = backend = files.backend
         # Both are settings of whoever saved the file; a prompt must never be cut or padded.
         backend.no_truncation()
         backend.no_padding()
-        library.make_special(backend, files.config.special_tokens())
+        library.make_special(backend, config.special_tokens(), config.listed_tokens())
         self._added = {
             token_id: (token.content, token.special)
             for token_id, token in backend.get_added_tokens_decoder().items()
         }
         self.special_tokens = frozenset(text for text, special in self._added.values() if special)
-        self.named_tokens = files.config.named_tokens
+        self.named_tokens = config.named_tokens
         self.chat_templates = files.chat_templates
-        self.warnings = [*files.config.warnings, *self._without_dropout()]
+        self.warnings = [*config.warnings]
+        if dropout := library.without_dropout(backend):
+            self.warnings.append(
+                f"{self._path}: model.dropout {dropout:g} is not followed: it would encode the "
+                "same text differently each time"
+            )
+        wanted = config.flags.get("add_prefix_space")
+        self.warnings += follow_prefix_space(backend, wanted, config.class_name)
         with library.errors(self._path, "cannot encode an empty text"):
             around = self._backend.encode("").ids
-        self.warnings += files.config.doubts(self.token_id, self.special_tokens, around)
+        self.warnings += config.doubts(self.token_id, self.special_tokens, around)
         self._without_text: dict[int, tuple[int, ...]] = {}
 
     @classmethod
@@ -64,12 +73,7 @@ class Tokenizer:
 
         Raises TokenizerError, a CheckpointError, that names the file and what is wrong with it.
         """
-        files = read_tokenizer_files(Path(folder))
-        from tokenizers import Tokenizer as Backend  # takes long to import, so only here
-
-        with library.errors(files.path, "cannot be read as a tokenizer"):
-            backend = Backend.from_buffer(files.tokenizer_json)
-        return cls(Path(folder), backend, files)
+        return cls(Path(folder), read_tokenizer_files(Path(folder)))
 
     def encode(
         self, text: str, add_special_tokens: bool = True, *, plain_content: bool = False
@@ -162,16 +166,17 @@ class Tokenizer:
 
     @property
     def bos_id(self) -> int | None:
-        """The id of tokenizer_config.json's bos_token; None without one."""
+        """The id of the tokenizer's bos_token; None without one."""
         return self._named_id("bos_token")
 
     @property
     def eos_ids(self) -> dict[int, str]:
-        """The id of tokenizer_config.json's eos_token, with the words that say where it is from."""
+        """The id of the tokenizer's eos_token, with the words that say where it is from."""
         token_id = self._named_id("eos_token")
         if token_id is None:
             return {}
-        return {token_id: f"tokenizer_config.json eos_token {self.named_tokens['eos_token']!r}"}
+        source = self._config.sources["eos_token"]
+        return {token_id: f"{source} eos_token {self.named_tokens['eos_token']!r}"}
 
     def is_control(self, token_id: int) -> bool:
         """Whether it is the token of a control word."""
@@ -214,7 +219,7 @@ class Tokenizer:
             "bytes_without_token": [f"0x{byte:02x}" for byte in self._missing_bytes],
             "added_around_a_prompt": [self.token(token_id) for token_id in self.encode("")],
             "chat_templates": sorted(self.chat_templates),
-            "warnings": list(self.warnings),
+            "warnings": self.warnings + legacy_notes(backend, self._config.class_name),
         }
 
     @cached_property
@@ -239,18 +244,6 @@ class Tokenizer:
             f"{self._path}: {len(beyond)} of its tokens have ids that the model lacks, from "
             f"{first} ({self.token(first)!r}) on: config.json has vocab_size {vocab_size}: a "
             "prompt with one of them is refused"
-        ]
-
-    def _without_dropout(self) -> list[str]:
-        """Switch off what makes encoding random: a setting of training, left in the file."""
-        model = self._backend.model
-        dropout = getattr(model, "dropout", None)
-        if not dropout:
-            return []
-        model.dropout = None
-        return [
-            f"{self._path}: model.dropout {dropout:g} is not followed: it would encode the same "
-            "text differently each time"
         ]
 
     def _named_id(self, name: str) -> int | None:

@@ -89,8 +89,11 @@ def add_sampling(parser: Parser, most_tokens: str) -> None:
                        help="seed of the random numbers (default: drawn, and shown)")
     group.add_argument("--stop", metavar="TEXT", type=text, action="append",
                        help="end before this text; may be given several times")
+    group.add_argument("--stop-token", metavar="ID", type=count(0), action="append",
+                       dest="stop_token_ids",
+                       help="end at this token id too; may be given several times")
     group.add_argument("--ignore-eos", action="store_true",
-                       help="go on past the model's end tokens")
+                       help="go on past the model's end tokens, not past --stop-token")
 
 
 def add_runtime(parser: Parser, several_threads: bool = False) -> None:

@@ -36,6 +36,7 @@ OPTIONAL = (
     "generation_config.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
+    "added_tokens.json",
     "chat_template.jinja",
 )
 

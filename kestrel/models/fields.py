@@ -153,12 +153,6 @@ class Fields:
                 self.neutral(key, allowed, feature)
         self._check_auto_map(rest.pop("auto_map", None))
         self._refuse_unknown(rest)
-        dropped = sorted(GENERATION_KEYS.intersection(rest))
-        if dropped:
-            self.notes.append(
-                f"generation settings without effect here: {', '.join(dropped)}: "
-                "transformers and Kestrel read them from generation_config.json"
-            )
 
     def _or_none(self, read: Callable[..., T], key: str, fallback: Fallback) -> T | None:
         null = self.is_null(key)

@@ -21,7 +21,7 @@ WITHOUT_EFFECT = MappingProxyType(
         "transformers_version": _RECORD,
         "name_or_path": _RECORD,
         "finetuning_task": _RECORD,
-        "tokenizer_class": _RECORD,
+        "tokenizer_class": "for the tokenizer, where its own config names none",
         "unsloth_version": _RECORD,
         "unsloth_fixed": _RECORD,
         "transformers.js_config": "for another runtime",
@@ -55,8 +55,8 @@ WITHOUT_EFFECT = MappingProxyType(
     }
 )
 
-#: Generation settings that old config.json files hold. transformers 5 drops them there and reads
-#: generation_config.json alone, and so does Kestrel; a note tells the user.
+#: Generation settings that old config.json files hold: for ``kestrel.generation``, which follows
+#: them where there is no generation_config.json.
 GENERATION_KEYS = frozenset(
     "assistant_confidence_threshold assistant_lookbehind bad_words_ids begin_suppress_tokens "
     "diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size "

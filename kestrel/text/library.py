@@ -15,7 +15,10 @@ from kestrel.text.control_words import is_control_word
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-__all__ = ["encode", "encode_with_offsets", "errors", "make_special", "without_control_words"]
+__all__ = [
+    "encode", "encode_with_offsets", "errors", "make_special", "without_control_words",
+    "without_dropout",
+]  # fmt: skip
 
 #: Texts above this many characters are encoded in a thread; a shorter one takes a moment.
 _LONG = 64 * 2**10
@@ -51,15 +54,25 @@ def encode_with_offsets(backend: Tokenizer, text: str, add_special_tokens: bool)
     return _in_thread(lambda: batch([text], add_special_tokens=add_special_tokens)[0])
 
 
-def make_special(backend: Tokenizer, texts: Iterable[str]) -> None:
+def make_special(backend: Tokenizer, named: Iterable[str], others: Iterable[str]) -> None:
     """See that texts which are tokens are found as a whole and are special, as transformers does.
 
-    A text that is no token gets none: it would have an id that no model has learned.
+    A text that is no token gets none: it would have an id that no model has learned. ``others``
+    are special too, but where they are added tokens already: those stay what they are.
     """
-    special = {t.content for t in backend.get_added_tokens_decoder().values() if t.special}
-    known = [text for text in texts if backend.token_to_id(text) is not None]
-    if missing := [text for text in known if text not in special]:
-        backend.add_special_tokens(missing)
+    added = {t.content: t.special for t in backend.get_added_tokens_decoder().values()}
+    missing = [text for text in named if not added.get(text)]
+    missing += [text for text in others if text not in added]
+    if known := [text for text in missing if backend.token_to_id(text) is not None]:
+        backend.add_special_tokens(known)
+
+
+def without_dropout(backend: Tokenizer) -> float:
+    """Switch off what makes encoding random, a setting of training; returns what it was."""
+    dropout = getattr(backend.model, "dropout", None)
+    if dropout:
+        backend.model.dropout = None
+    return dropout or 0.0
 
 
 def without_control_words(backend: Tokenizer) -> Tokenizer:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kestrel.checkpoint.diagnose import HEAD_BYTES, describe
 from kestrel.checkpoint.files import broken_link, read_json_object, read_small
 from kestrel.checkpoint.strict_json import JsonError, check_keys
 from kestrel.errors import CheckpointError, TokenizerError
+from kestrel.text import library
+from kestrel.text.parts import kinds
+from kestrel.text.tokenizer_class import class_of
 from kestrel.text.tokenizer_config import TokenizerConfig, read_tokenizer_config
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
 
 __all__ = ["TokenizerFiles", "read_tokenizer_files"]
 
@@ -22,13 +29,13 @@ class TokenizerFiles:
 
     Attributes:
         path: of tokenizer.json.
-        tokenizer_json: its bytes, not parsed.
+        backend: what the library makes of it.
         config: tokenizer_config.json, empty where there is none.
         chat_templates: Jinja sources by name; a model with one template has it as ``default``.
     """
 
     path: Path
-    tokenizer_json: bytes
+    backend: Backend
     config: TokenizerConfig
     chat_templates: dict[str, str]
 
@@ -38,16 +45,26 @@ def read_tokenizer_files(folder: Path) -> TokenizerFiles:
     path = folder / "tokenizer.json"
     config_path = folder / "tokenizer_config.json"
     config = _optional_object(config_path)
-    older = _optional_object(folder / "special_tokens_map.json")
+    older: dict[str, object] = {}
+    added: dict[str, object] = {}
+    if "added_tokens_decoder" not in config:  # beside it transformers passes over both files
+        older = _optional_object(folder / "special_tokens_map.json")
+        added = _optional_object(folder / "added_tokens.json")
+    backend = _read(path)
+    _check_added_tokens(folder / "added_tokens.json", added, backend)
+    model = _optional_object(folder / "config.json")
+    name = config.get("tokenizer_class") or model.get("tokenizer_class")
+    is_byte_level = "ByteLevel" in (kinds(backend.pre_tokenizer, "pretokenizers") or [])
+    class_name = class_of(name, model.get("model_type"), is_byte_level)
     return TokenizerFiles(
         path=path,
-        tokenizer_json=_read(path),
-        config=read_tokenizer_config(config_path, config, older),
+        backend=backend,
+        config=read_tokenizer_config(config_path, config, older, class_name),
         chat_templates=_chat_templates(folder, config),
     )
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path) -> Backend:
     if not path.exists() and broken_link(path) is None:
         raise TokenizerError(_absent(path), path)
     try:
@@ -66,7 +83,23 @@ def _read(path: Path) -> bytes:
             "download it again",
             path,
         ) from None
-    return data
+    from tokenizers import Tokenizer as Backend  # takes long to import, so only here
+
+    with library.errors(path, "cannot be read as a tokenizer"):
+        return Backend.from_buffer(data)
+
+
+def _check_added_tokens(path: Path, older: dict[str, object], backend: Backend) -> None:
+    """Refuse what added_tokens.json has beside tokenizer.json: transformers adds it."""
+    ids = {token.content: each for each, token in backend.get_added_tokens_decoder().items()}
+    for text, token_id in older.items():
+        if ids.get(text) != token_id or isinstance(token_id, bool):
+            raise TokenizerError(
+                f"{path}: expected tokens that tokenizer.json adds too, under the same ids, found "
+                f"{text!r:.60} with {token_id!r:.40}, there {ids.get(text)!r}: "
+                f"{_rewrite(path.parent)}, or remove the file to go without",
+                path,
+            )
 
 
 def _check_vocabulary(path: Path, content: object) -> None:
@@ -95,10 +128,13 @@ def _absent(path: Path) -> str:
     present = [name for name in _OTHER_FORMATS if (path.parent / name).exists()]
     if not present:
         return f"{path}: there is no such file: download it from where the model comes from"
+    return f"{path}: there is no such file, only {', '.join(present)}: {_rewrite(path.parent)}"
+
+
+def _rewrite(folder: Path) -> str:
     return (
-        f"{path}: there is no such file, only {', '.join(present)}: write it with transformers: "
-        "python -c \"from transformers import AutoTokenizer as A; "
-        f"A.from_pretrained('{path.parent}').save_pretrained('{path.parent}')\""
+        "write it with transformers: python -c \"from transformers import AutoTokenizer as A; "
+        f"A.from_pretrained('{folder}').save_pretrained('{folder}')\""
     )
 
 

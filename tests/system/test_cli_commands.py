@@ -115,6 +115,13 @@ def test_a_stop_string_ends_the_text_before_it(outcome):
     assert "ended by stop" in err
 
 
+def test_a_token_id_of_the_line_ends_the_answer(outcome):
+    # 274, " and", is the card's first token.
+    tokens = ("--stop-token", 7, "--stop-token", 274, "--ignore-eos")
+    _, out, err = outcome(CASTLE, *GREEDY, *tokens, "--json")
+    assert json.loads(out)["ids"] == [274] and "stop_token_ids (7, 274)" in err
+
+
 def test_the_context_limit_ends_an_answer_and_is_named(outcome):
     # 60 tokens and 4 new ones fill 64; the last is given out and never fed back.
     ids = " ".join(["5"] * 60)

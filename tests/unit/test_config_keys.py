@@ -4,6 +4,7 @@ import pytest
 from checkpoints import tiny_llama_config
 
 from kestrel.errors import ConfigError, UnsupportedModelError
+from kestrel.generation_rules import RULES
 from kestrel.models import family_for
 from kestrel.models.generic_keys import GENERATION_KEYS, NEUTRAL_VALUES, WITHOUT_EFFECT
 
@@ -93,12 +94,10 @@ def test_neutral_values_and_null_pass(key):
         parse(**{key: "something"})
 
 
-def test_generation_settings_in_config_json_are_noted():
-    config = parse(temperature=0.6, do_sample=True, top_p=None)
-    assert config == parse()
-    assert len(config.notes) == 1
-    assert "do_sample, temperature" in config.notes[0] and "top_p" not in config.notes[0]
-    assert "generation_config.json" in config.notes[0]
+@pytest.mark.parametrize("key", sorted(GENERATION_KEYS))
+def test_generation_settings_change_nothing_of_the_model(key):
+    assert parse(**{key: 0.5}) == parse()
+    assert key in RULES  # which says what becomes of it
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ def test_refresh_is_for_models_of_the_hub(repo, demo_model):
 def test_files_that_the_repository_may_have_are_named(repo):
     snapshot = Snapshot(repo / "snapshots" / COMMIT)
     (note,) = snapshot.notes()
-    assert "generation_config.json, special_tokens_map.json, chat_template.jinja" in note
+    assert "special_tokens_map.json, added_tokens.json, chat_template.jinja" in note
     assert "--refresh" in note
     # Known from an earlier answer "no such file", which huggingface_hub keeps as an empty file ...
     marker = repo / ".no_exist" / COMMIT / "generation_config.json"

@@ -41,6 +41,30 @@ CASES = {
         {"extra_special_tokens": {"tool_token": "Once"}}, True,
         {"<|bos|>", "<|eos|>", "Once"}, None,
     ),
+    "under a key of the model's own": (
+        {"image_token": "Once"}, True, {"<|bos|>", "<|eos|>", "Once"}, None,
+    ),
+    "under a key of the model's own, as an object": (
+        {"image_token": {**token("Once", True), "__type": "AddedToken"}}, True,
+        {"<|bos|>", "<|eos|>", "Once"}, None,
+    ),
+    "listed, a word there": (
+        {"additional_special_tokens": ["Once"]}, True, {"<|bos|>", "<|eos|>", "Once"}, None,
+    ),
+    "listed under the new key": (
+        {"extra_special_tokens": ["Once"]}, True, {"<|bos|>", "<|eos|>", "Once"}, None,
+    ),
+    "listed under both keys": (
+        {"extra_special_tokens": ["Once"], "additional_special_tokens": ["a"]}, True,
+        {"<|bos|>", "<|eos|>", "Once"}, None,
+    ),
+    "listed beside names of the model's own": (
+        {"extra_special_tokens": {"tool_token": "Once"}, "additional_special_tokens": ["a"]}, True,
+        {"<|bos|>", "<|eos|>", "Once", "a"}, None,
+    ),
+    "listed, not special there": (
+        {"additional_special_tokens": ["<|eos|>"]}, False, {"<|bos|>"}, None,
+    ),
     "adds what the post-processor does not": (
         {"add_eos_token": True, "eos_token": "<|eos|>"}, True, {"<|bos|>", "<|eos|>"},
         "add_eos_token is true, the post-processor of tokenizer.json adds none: the post-proc",

@@ -65,14 +65,6 @@ def test_named_tokens_may_be_objects(copy, value, expected):
     assert Tokenizer.from_folder(copy).bos_id == expected
 
 
-def test_named_tokens_of_the_older_file(copy):
-    edit(copy / "tokenizer_config.json", eos_token=None)
-    (copy / "special_tokens_map.json").write_text('{"eos_token": "<|eos|>", "bos_token": "x"}')
-    tokenizer = Tokenizer.from_folder(copy)
-    assert list(tokenizer.eos_ids) == [1]
-    assert tokenizer.bos_id == 0  # tokenizer_config.json decides
-
-
 def test_named_token_that_is_none(copy):
     edit(copy / "tokenizer_config.json", eos_token="<|nowhere|>")
     tokenizer = Tokenizer.from_folder(copy)
@@ -163,6 +155,7 @@ def test_mutated_tokenizer_json_lets_only_tokenizer_error_escape(copy, demo):
         ("tokenizer_config.json", b'{"chat_template": 5}', "chat_template: expected a text"),
         ("tokenizer_config.json", b'{"chat_template": [{"name": "a"}]}', "chat_template: expected"),
         ("special_tokens_map.json", b'{"eos_token": []}', "eos_token: expected a text"),
+        ("added_tokens.json", b"garbage", "not valid JSON"),
         ("chat_template.jinja", b"\xff", "expected UTF-8, found byte 0xff at offset 0"),
     ],
 )
