@@ -36,7 +36,7 @@ class Work:
     """The least that one call has to do.
 
     Attributes:
-        nbytes: bytes that it has to read or write.
+        nbytes: bytes that it has to read (or write, where that is more).
         flops: floating-point operations, two a multiply-add.
         footprint: bytes over which calls go round before they meet the same ones again, which
             decides the cache that they come from; None: ``nbytes``.

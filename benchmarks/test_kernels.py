@@ -212,7 +212,11 @@ TOUCHED = 16 << 20
 
 
 def row_operations(rows: int):
-    """Operation -> (inputs, outputs, attributes, bytes), at the widths of SmolLM2-135M."""
+    """Operation -> (inputs, outputs, attributes, bytes), at the widths of SmolLM2-135M.
+
+    Bytes: the larger of what it reads and what it writes. The limit is of reading, and a processor
+    writes beside it: both added up would come out above it.
+    """
     C, F, H, K, D, V = 576, 1536, 9, 3, 64, 49_152
     half, f = D // 2, 4 * rows  # bytes of one float32 column
     x, y = value("x", N, C), value("y", N, C)
@@ -231,33 +235,33 @@ def row_operations(rows: int):
     return {
         "embed": (
             (step_input("token_ids", N), table), (y,), {"vocab": V, "dim": C, "scale": 1.0},
-            6 * rows * C,
+            f * C,
         ),
         "rotary_embedding": (
             (positions, lengths, vector(half)), (cos, sin), tables, f * 2 * half,
         ),
-        "rms_norm": ((x, vector(C)), (y,), {"dim": C, "groups": 1, **norm}, f * 2 * C),
+        "rms_norm": ((x, vector(C)), (y,), {"dim": C, "groups": 1, **norm}, f * C),
         "rms_norm of heads": (
-            (q, vector(D)), (turned[0],), {"dim": D, "groups": H, **norm}, f * 2 * H * D,
+            (q, vector(D)), (turned[0],), {"dim": D, "groups": H, **norm}, f * H * D,
         ),
-        "rope": ((q, k, cos, sin), turned, heads, f * (2 * (H + K) * D + D)),
+        "rope": ((q, k, cos, sin), turned, heads, f * ((H + K) * D + D)),
         "kv_write": (
             (k, v, slots), (cache,),
-            {"kv_heads": K, "head_dim": D, "cache_dtype": cache.dtype}, f * 4 * K * D,
+            {"kv_heads": K, "head_dim": D, "cache_dtype": cache.dtype}, f * 2 * K * D,
         ),
-        "swiglu": ((gate, up), (inner,), {"dim": F, "activation": "silu"}, f * 3 * F),
+        "swiglu": ((gate, up), (inner,), {"dim": F, "activation": "silu"}, f * 2 * F),
         "swiglu with gelu": (
-            (gate, up), (inner,), {"dim": F, "activation": "gelu_tanh"}, f * 3 * F,
+            (gate, up), (inner,), {"dim": F, "activation": "gelu_tanh"}, f * 2 * F,
         ),
-        "add": ((x, y), (value("sum", N, C),), {"dim": C, "scale": 1.0}, f * 3 * C),
+        "add": ((x, y), (value("sum", N, C),), {"dim": C, "scale": 1.0}, f * 2 * C),
         "soft_cap": (
-            (logits,), (value("capped", L, V),), {"dim": V, "scale": 1.0, "cap": 30.0}, f * 2 * V,
+            (logits,), (value("capped", L, V),), {"dim": V, "scale": 1.0, "cap": 30.0}, f * V,
         ),
         "gather_rows": (
-            (x, step_input("logit_rows", L)), (value("rows", L, C),), {"dim": C}, f * 2 * C,
+            (x, step_input("logit_rows", L)), (value("rows", L, C),), {"dim": C}, f * C,
         ),
         "argmax": ((logits,), (greedy,), {"vocab": V}, f * V),
-        "copy": ((x,), (y,), {"dim": C}, f * 2 * C),
+        "copy": ((x,), (y,), {"dim": C}, f * C),
     }  # fmt: skip
 
 
