@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #define GUARD 64
-#define MAX_CASES 500
+#define MAX_CASES 600
 
 static test_case cases[MAX_CASES];
 static int n_cases;

@@ -38,7 +38,13 @@ static void linears(void) {
         }
     linear(8, 40000, 3, 0, 0, KST_BF16, 0, 0, 0, 0, 1.0f,
            0); /* eight rows do not fit the scratch */
-    for (int dtype = 0; dtype < 3; dtype++) linear(7, 96, 40, 0, 0, dtype, 0, 0, 1, 1, 1.0f, 0);
+    for (int dtype = 0; dtype < 3; dtype++) {
+        linear(7, 96, 40, 0, 0, dtype, 0, 0, 1, 1, 1.0f, 0);
+        linear(17, 1552, 40, 0, 0, dtype, 0, 0, 1, 1, 1.0f, 0); /* whole panels, several blocks */
+        linear(20, 1000, 35, 16, 0, dtype, dtype, 0, 0, 0, 1.0f, 0);
+        linear(25, 768, 32, 0, 0, dtype, 0, 0, 0, 1, 0.5f, 2); /* all k in the panel */
+        linear(14, 300, 21, 0, 0, dtype, 0, 0, 1, 0, 1.0f, 0);
+    }
 }
 
 /* Sequences of new[s] tokens after old[s] cached positions; cache blocks in scattered order,
@@ -108,6 +114,8 @@ static void attentions(void) {
         attention(2, 1 + i % 2, 20, KST_F32, windows[i], 0.0f, 1, (int[]){0}, (int[]){300});
         attention(2, 1 + i % 2, 20, KST_F32, windows[i], 2.0f, 1, (int[]){530}, (int[]){9});
     }
+    for (int n = 4; n < 12; n++) /* every remainder of rows that share a load */
+        attention(1, 1, 48, n & 1 ? KST_F32 : KST_F16, 0, 0.0f, 1, (int[]){600}, &n);
 }
 
 static void rows_of(int rows, int dim) { /* the operations over [rows, dim] */
