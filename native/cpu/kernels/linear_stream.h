@@ -6,20 +6,20 @@
  * memory gives one sequence faster than several, and hardware follows the outputs of a group, each a
  * stream of a few pages, too late. */
 
-/* Measured by native/probes/linear.c (native/NOTES.md). */
-#define FEW_ROWS 8  /* up to these the weights are streamed, above a panel is widened */
+/* Measured by native/probes/linear.c (native/NOTES.md). FEW_ROWS: up to these the weights are
+ * streamed, above a panel is widened. STREAM_COLUMNS: outputs that some rows pass over at a time, a
+ * divisor of GROUP; the sums, one vector of each row and one of weights fit the registers. */
+#if VT_LANES == 16 && KST_JOIN(KST_ISA_ID_, KST_ISA) != 0
+#define FEW_ROWS 12
+#define STREAM_COLUMNS(rows) 4
+#else
+#define FEW_ROWS 8
+#define STREAM_COLUMNS(rows) ((rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
+#endif
 #define PASS_ROWS 4 /* rows that pass over a group together */
 #define GROUP 4     /* outputs */
 #define AHEAD 8192  /* bytes */
 #define LINE 64
-
-/* Outputs that `rows` rows pass over at a time, a divisor of GROUP: the sums, one vector of each row
- * and one of weights fit the registers. */
-#if VT_LANES == 16 && KST_JOIN(KST_ISA_ID_, KST_ISA) != 0
-#define STREAM_COLUMNS(rows) 4
-#else
-#define STREAM_COLUMNS(rows) ((rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
-#endif
 
 typedef struct {
     const kst_linear_job *job;
