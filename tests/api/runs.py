@@ -8,8 +8,12 @@ import numpy as np
 
 import kestrel
 from kestrel.cache.sequence import Sequence
+from kestrel.engine.request import Finished
 
-__all__ = ["GREEDY", "PROMPT_TEXT", "alone", "cold", "continuation", "long_prompt", "together"]
+__all__ = [
+    "GREEDY", "PROMPT_TEXT",
+    "alone", "cold", "continuation", "long_prompt", "preempted", "together",
+]  # fmt: skip
 
 PROMPT_TEXT = (
     "Once upon a time there lived in a small house at the edge of the forest a poor woodcutter and "
@@ -75,3 +79,21 @@ def together(
         for sequence in sequences:
             sequence.release()
     return rows
+
+
+def preempted(
+    model: "kestrel.Model",
+    prompts: AbstractSequence[list[int]],
+    params: kestrel.SamplingParams,
+) -> list[list[kestrel.Token]]:
+    """What requests side by side say in a cache too small for them, so that some begin anew."""
+    engine = model.engine()
+    order = [engine.add(ids, params) for ids in prompts]
+    requests = [engine._answers[key].request for key in order]
+    tokens: dict[int, list[kestrel.Token]] = {key: [] for key in order}
+    for event in engine.events():
+        if not isinstance(event, Finished):
+            tokens[event.request_id].append(event)
+    assert sum(request.preemptions for request in requests) >= 2
+    model.pool.check(owners=[])
+    return [tokens[key] for key in order]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from api.runs import GREEDY, alone, cold, continuation, long_prompt, together
+from api.runs import GREEDY, alone, cold, continuation, long_prompt, preempted, together
 from processes import run_python
 
 import kestrel
 from kestrel import Limits, SamplingParams, _ops
-from kestrel.engine.request import Finished
 
 #: S32: one prompt of 200 tokens, seed 7, temperature 0.8.
 SEEDED = SamplingParams(temperature=0.8, seed=7, max_tokens=12, ignore_eos=True, logprobs=3)
@@ -98,19 +97,11 @@ def test_preemption_changes_nothing():
         threads=1, limits=Limits(max_context=64, cache_bytes=6 * per_block)
     ) as model:
         assert model.pool.num_blocks == 6
-        engine = model.engine()
-        order = [engine.add(ids, params) for ids in prompts]
-        requests = [engine._answers[key].request for key in order]
-        tokens = {key: [] for key in order}
-        for event in engine.events():
-            if not isinstance(event, Finished):
-                tokens[event.request_id].append(event)
-        assert sum(request.preemptions for request in requests) >= 2
-        model.pool.check(owners=[])
-    for key, answer in zip(order, expected):
-        assert [token.id for token in tokens[key]] == answer.ids
-        assert [token.logprob for token in tokens[key]] == answer.logprobs
-        assert "".join(token.text for token in tokens[key]) == answer.text
+        found = preempted(model, prompts, params)
+    for tokens, answer in zip(found, expected):
+        assert [token.id for token in tokens] == answer.ids
+        assert [token.logprob for token in tokens] == answer.logprobs
+        assert "".join(token.text for token in tokens) == answer.text
 
 
 def test_sessions_and_streams_interleaved(model):

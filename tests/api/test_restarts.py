@@ -10,12 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from api.runs import cold
+from api.runs import cold, preempted
 from golden.recipes import RECIPES
 
 import kestrel
 from kestrel import Limits, SamplingParams, _ops
-from kestrel.engine.request import Finished
 
 WIDER = {"vocab_size": 97, "tie_word_embeddings": False}
 RECIPE = RECIPES["phi3-longrope-decode-f16"]
@@ -158,15 +157,7 @@ def test_preemption_changes_nothing(folder, singles):
     limits = Limits(max_context=64, cache_bytes=5 * per_block)
     with kestrel.load(folder, threads=1, limits=limits) as model:
         assert model.pool.num_blocks == 5
-        engine = model.engine()
-        order = [engine.add(ids, SEEDED) for ids in PROMPTS]
-        requests = [engine._answers[key].request for key in order]
-        tokens = {key: [] for key in order}
-        for event in engine.events():
-            if not isinstance(event, Finished):
-                tokens[event.request_id].append(event)
-        assert sum(request.preemptions for request in requests) >= 2
-        model.pool.check(owners=[])
-    for key, single in zip(order, singles):
-        assert [token.id for token in tokens[key]] == single.ids
-        assert [token.logprob for token in tokens[key]] == single.logprobs
+        found = preempted(model, PROMPTS, SEEDED)
+    for tokens, single in zip(found, singles):
+        assert [token.id for token in tokens] == single.ids
+        assert [token.logprob for token in tokens] == single.logprobs
