@@ -91,10 +91,27 @@ def load_model(args: "argparse.Namespace", max_seqs: int = 1, **changes: object)
         "mmap": not args.no_mmap,
         "refresh": args.refresh,
     }
-    model = load(args.model, **{**options, **changes})
+    options.update(changes)
+    _check_cpu_options(args, options)
+    model = load(args.model, **options)
     for sentence in model.notes:
         note(f"note: {sentence}")
     return model
+
+
+def _check_cpu_options(args: "argparse.Namespace", options: dict[str, object]) -> None:
+    """Raises BackendUnavailableError for options of the cpu backend with another one."""
+    backend = options["backend"]
+    if backend == "auto":
+        backend = settings().backend or "cpu"
+    for name in ("threads", "isa"):
+        if backend != "cpu" and options[name] is not None:
+            given = getattr(args, name)
+            shown = ",".join(map(str, given)) if isinstance(given, list) else given
+            raise BackendUnavailableError(
+                f"--{name} {shown}: an option of the cpu backend, which backend {backend!r} does "
+                "not have: leave it out, or choose --backend cpu"
+            )
 
 
 def given_params(args: "argparse.Namespace") -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kestrel.cli.options import (
-    Options, Parser, bias, count, isa, number, path, text, thread_counts, token_ids,
+    MAX_THREADS, Options, Parser, bias, count, isa, number, path, text, thread_counts, token_ids,
 )  # fmt: skip
 
 __all__ = [
@@ -107,7 +107,7 @@ def add_runtime(parser: Parser, several_threads: bool = False) -> None:
                            help="threads of the cpu backend; several counts, as in 1,2,4, are "
                            f"compared {default}")
     else:
-        group.add_argument("--threads", metavar="N", type=count(1),
+        group.add_argument("--threads", metavar="N", type=count(1, MAX_THREADS),
                            help=f"threads of the cpu backend {default}")
     group.add_argument("--isa", metavar="NAME", type=isa,
                        help="highest instruction set of the cpu backend, as in KESTREL_ISA")

@@ -10,7 +10,7 @@ from kestrel.cli.groups import (
     BACKENDS, MODEL, add_json, add_messages, add_model, add_plain_content, add_prompt_option,
     add_refresh, add_runtime, add_sampling,
 )  # fmt: skip
-from kestrel.cli.options import Parser, count, isa, path, text, token_ids
+from kestrel.cli.options import MAX_THREADS, Parser, count, isa, path, text, token_ids
 
 
 __all__ = ["BACKENDS", "COMMANDS", "get_parser"]
@@ -190,7 +190,7 @@ def _verify(parser: Parser) -> None:
     parser.add_argument("--isa", metavar="NAME", type=isa, action="append",
                         help="only this instruction set; may be given several times (default: all "
                         "that the processor supports)")
-    parser.add_argument("--threads", metavar="N", type=count(1),
+    parser.add_argument("--threads", metavar="N", type=count(1, MAX_THREADS),
                         help="a thread count to try beside 1 and 2 (default: the one that a "
                         "plain run would use)")
     add_json(parser)
