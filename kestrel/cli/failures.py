@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import traceback
 
 from kestrel.errors import BackendError, CapacityError, HubUnavailableError, KestrelError
 
 __all__ = ["report"]
 
+_NO_MEMORY = (
+    "error: out of memory: allow more (ulimit -v); where a model runs, --max-context N lowers what "
+    "its cache may take"
+)
 _INPUT, _ENVIRONMENT, _INTERNAL, _INTERRUPTED, _BROKEN_PIPE = 2, 3, 70, 128 + 2, 128 + 13
 
 
@@ -28,6 +31,8 @@ def report(error: BaseException, debug: bool) -> int:
             return _BROKEN_PIPE
     try:
         if debug or status == _INTERNAL:
+            import traceback  # not worth its time where none is printed
+
             traceback.print_exception(type(error), error, error.__traceback__)
         print(f"kestrel: {message}", file=sys.stderr, flush=True)
     except OSError:
@@ -49,7 +54,7 @@ def _classify(error: BaseException) -> tuple[int, str]:
     if isinstance(error, OSError):
         return _INPUT if _is_wrong_path(error) else _ENVIRONMENT, f"error: {_describe(error)}"
     if isinstance(error, MemoryError):
-        return _ENVIRONMENT, "error: out of memory; --max-context N lowers what the cache may take"
+        return _ENVIRONMENT, _NO_MEMORY
     if isinstance(error, ImportError):
         while isinstance(error.__cause__, ImportError):  # NumPy wraps what it ran into in advice
             error = error.__cause__

@@ -57,6 +57,7 @@ _SECTIONS = (
         ("KESTREL_ISA", "highest instruction set the cpu backend may use (see kestrel devices)"),
         ("KESTREL_THREADS", "number of threads of the cpu backend"),
         ("KESTREL_EAGER", "1: run command by command and stop at the first value not finite"),
+        ("OPENBLAS_NUM_THREADS", "threads of NumPy, which the reference backend uses (default: 1)"),
         ("HF_HOME, HF_HUB_CACHE", "where the hub's cache is (default: ~/.cache/huggingface/hub)"),
         ("HF_HUB_OFFLINE", "1: never ask the hub, use what the cache has"),
         ("HF_TOKEN", "your access token of the hub, for gated and private models"),
