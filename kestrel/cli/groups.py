@@ -7,8 +7,8 @@ from kestrel.cli.options import (
 )  # fmt: skip
 
 __all__ = [
-    "BACKENDS", "MODEL", "add_json", "add_messages", "add_model", "add_plain_content",
-    "add_prompt_option", "add_refresh", "add_runtime", "add_sampling",
+    "BACKENDS", "MODEL", "add_json", "add_messages", "add_model", "add_no_mmap",
+    "add_plain_content", "add_prompt_option", "add_refresh", "add_runtime", "add_sampling",
 ]  # fmt: skip
 
 #: Values of --backend; "auto", and those of kestrel.backends, which is not imported for them.
@@ -116,6 +116,11 @@ def add_runtime(parser: Parser, several_threads: bool = False) -> None:
                        "halves its memory and changes the numbers")
     group.add_argument("--max-context", metavar="N", type=count(1),
                        help="positions to allow (default: what the model was made for)")
+    add_no_mmap(group)
+
+
+def add_no_mmap(group: Options) -> None:
+    """How to read the weights."""
     group.add_argument("--no-mmap", action="store_true",
                        help="read the weights into memory instead of mapping the files, for "
                        "network disks")

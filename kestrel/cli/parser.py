@@ -7,8 +7,8 @@ extensions are, and so that ``kestrel --help`` costs nothing.
 from __future__ import annotations
 
 from kestrel.cli.groups import (
-    BACKENDS, MODEL, add_json, add_messages, add_model, add_plain_content, add_prompt_option,
-    add_refresh, add_runtime, add_sampling,
+    BACKENDS, MODEL, add_json, add_messages, add_model, add_no_mmap, add_plain_content,
+    add_prompt_option, add_refresh, add_runtime, add_sampling,
 )  # fmt: skip
 from kestrel.cli.options import MAX_THREADS, Parser, count, isa, path, text, token_ids
 
@@ -150,6 +150,7 @@ def _inspect(parser: Parser) -> None:
                         help="show the tokens of this first message, as chat would run it")
     add_messages(group)
     add_plain_content(group, "the text")
+    add_no_mmap(parser)
     add_json(parser)
 
 
@@ -194,6 +195,7 @@ def _verify(parser: Parser) -> None:
     parser.add_argument("--threads", metavar="N", type=count(1, MAX_THREADS),
                         help="a thread count to try beside 1 and 2 (default: the one that a "
                         "plain run would use)")
+    add_no_mmap(parser)
     add_json(parser)
 
 

@@ -133,6 +133,12 @@ def test_the_most_threads_of_the_options_are_those_that_the_pool_can_hold():
     assert MAX_THREADS == runtime.MAX_THREADS
 
 
+@pytest.mark.parametrize("command", [name for name in parser.COMMANDS if name != "devices"])
+def test_weights_can_be_read_instead_of_mapped_with_every_command(command):
+    # What SafetensorsFile advises where a file cannot be mapped.
+    assert parse([command, "--no-mmap"]).no_mmap and not parse([command]).no_mmap
+
+
 def test_values_of_options():
     args = parse(["--ids", "0, 3895 562", "--logit-bias", "13=-2.5", "--logit-bias", "4=-inf",
                   "--stop", "a", "--stop", "b", "--presence-penalty", "-0.5"])  # fmt: skip
