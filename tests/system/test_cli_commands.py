@@ -40,6 +40,8 @@ GREEDY = ["--greedy", "--repetition-penalty", "1"]
         (["--ids", "0 4096"], 2, ["4096", "position 1", "4095"]),
         (["--ids", " ".join(["5"] * 65), "--max-context", "64"], 2, ["65", "64"]),
         (["--ids", "5 6", "--max-context", "2"], 2, ["has 2 tokens", "the prompt to 1 token "]),
+        (["Once", "--stop-token", "4096"], 2, ["--stop-token: expected token ids 0 to 4095", "4096"]),
+        (["Once", "--logit-bias", "4096=1"], 2, ["--logit-bias: expected token ids 0 to 4095"]),
         (["verify", "--new-tokens", "99999"], 2, ["--new-tokens", "17", "1024", "99999"]),
         # Found before the model is looked for:
         (["Once", "--model", "/nowhere", "--top-p", "2"], 2, ["--top-p", "0 to 1", "2.0"]),
