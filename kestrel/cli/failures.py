@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from io import UnsupportedOperation
 
 from kestrel.errors import BackendError, CapacityError, HubUnavailableError, KestrelError
 
@@ -73,6 +74,8 @@ def _is_wrong_path(error: OSError) -> bool:
 
 def _describe(error: OSError) -> str:
     reason = error.strerror or str(error)
+    if isinstance(error, UnsupportedOperation) and not sys.stdout.writable():
+        return "standard output: expected one for the results, found that it is closed"
     if error.filename is None:
         return f"input or output: {reason}"
     return f"{os.fsdecode(error.filename)}: {reason}"

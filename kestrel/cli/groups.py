@@ -7,24 +7,29 @@ from kestrel.cli.options import (
 )  # fmt: skip
 
 __all__ = [
-    "BACKENDS", "MODEL", "add_json", "add_messages", "add_model", "add_no_mmap",
+    "BACKENDS", "add_json", "add_messages", "add_model", "add_no_mmap",
     "add_plain_content", "add_prompt_option", "add_refresh", "add_runtime", "add_sampling",
+    "model_help",
 ]  # fmt: skip
 
 #: Values of --backend; "auto", and those of kestrel.backends, which is not imported for them.
 BACKENDS = ("auto", "cpu", "reference", "null")
 
-#: The help of whatever names a model.
-MODEL = (
-    "folder of the model, or its id on the Hugging Face hub: ORG/NAME, or ORG/NAME@REVISION for "
-    "a branch, tag or commit (default: the bundled demo model)"
-)
+_DEMO = "the bundled demo model"
 
 
-def add_model(parser: Parser) -> None:
+def model_help(default: str = _DEMO) -> str:
+    """The help of whatever names a model."""
+    return (
+        "folder of the model, or its id on the Hugging Face hub: ORG/NAME, or ORG/NAME@REVISION "
+        f"for a branch, tag or commit (default: {default})"
+    )
+
+
+def add_model(parser: Parser, default: str = _DEMO) -> None:
     """MODEL, and what belongs to it."""
     parser.usage += " [MODEL]"
-    parser.add_argument("model", nargs="?", metavar="MODEL", type=path, help=MODEL)
+    parser.add_argument("model", nargs="?", metavar="MODEL", type=path, help=model_help(default))
     add_refresh(parser)
 
 

@@ -119,8 +119,9 @@ def _show_warning(message, category, filename, lineno, file=None, line=None) -> 
 def _open_closed_streams() -> None:
     """Give a process that was started with closed streams (``>&-``) stand-ins.
 
-    That of standard input cannot be read, so that it is told from an empty one.
+    That of standard input cannot be read, so that it is told from an empty one, and that of
+    standard output not written to, so that no result is lost without a word.
     """
-    for name, mode in (("stdin", "w"), ("stdout", "w"), ("stderr", "w")):
+    for name, mode in (("stdin", "w"), ("stdout", "r"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))

@@ -7,8 +7,8 @@ extensions are, and so that ``kestrel --help`` costs nothing.
 from __future__ import annotations
 
 from kestrel.cli.groups import (
-    BACKENDS, MODEL, add_json, add_messages, add_model, add_no_mmap, add_plain_content,
-    add_prompt_option, add_refresh, add_runtime, add_sampling,
+    BACKENDS, add_json, add_messages, add_model, add_no_mmap, add_plain_content,
+    add_prompt_option, add_refresh, add_runtime, add_sampling, model_help,
 )  # fmt: skip
 from kestrel.cli.options import MAX_THREADS, Parser, count, isa, path, text, token_ids
 
@@ -105,7 +105,7 @@ def _generate(parser: Parser) -> None:
     prompt.add_argument("--ids", metavar="IDS", type=token_ids,
                         help="the prompt as token ids, separated by commas or spaces")
     add_plain_content(parser, "the prompt")
-    parser.add_argument("--model", metavar="MODEL", type=path, help=MODEL)
+    parser.add_argument("--model", metavar="MODEL", type=path, help=model_help())
     add_refresh(parser)
     add_sampling(parser, "256")
     output = parser.add_argument_group("output")
@@ -124,7 +124,8 @@ def _generate(parser: Parser) -> None:
 
 
 def _chat(parser: Parser) -> None:
-    add_model(parser)
+    add_model(parser, "the bundled demo model, which has no chat template and so needs "
+              "--chat-template")
     parser.description = (
         "An interactive chat. Ctrl-C stops the answer, not the program; Ctrl-D ends it; a "
         "backslash at the end of a line continues the message on the next; /help lists the "

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kestrel.checkpoint.diagnose import HEAD_BYTES, describe
-from kestrel.checkpoint.diagnose import describe
 from kestrel.checkpoint.files import broken_link, read_json_object, read_small
 from kestrel.checkpoint.strict_json import JsonError, check_keys
 from kestrel.errors import CheckpointError, TokenizerError
@@ -183,10 +182,7 @@ def _templates_of_config(path: Path, config: dict[str, object]) -> dict[str, str
 
 def _text(path: Path) -> str:
     try:
-        data = read_small(path)
-        if not data:
-            raise TokenizerError(f"{path}: {describe(data, 0)}", path)
-        return data.decode("utf-8")
+        text = read_small(path).decode("utf-8")
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise TokenizerError(
@@ -194,3 +190,6 @@ def _text(path: Path) -> str:
         ) from None
     except CheckpointError as error:
         raise TokenizerError(str(error), path) from error
+    if not text:
+        raise TokenizerError(f"{path}: {describe(b'', 0)}", path)
+    return text
