@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kestrel.errors import ConfigError, RequestError
 from kestrel.generation_rules import RULES, Rule
+from kestrel.models.checks import shorten
 from kestrel.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def _read(
     sampling = config.get("do_sample")
     if sampling is not None and not isinstance(sampling, bool):
         raise ConfigError(
-            f"{file}: do_sample: expected true or false, found {sampling!r}", "do_sample"
+            f"{file}: do_sample: expected true or false, found {shorten(sampling)}", "do_sample"
         )
     options: dict[str, Any] = {} if sampling else {"temperature": 0.0}
     sources = {}
@@ -188,9 +189,9 @@ def _read(
         elif kind == "refused" or (kind == "sampling refused" and sampling):
             raise ConfigError(_refusal(file, name, value, rule), name)
         elif kind == "noted":
-            notes.append(f"{file}: {name} {value!r} is not followed: {rule.detail}")
+            notes.append(f"{file}: {name} {shorten(value)} is not followed: {rule.detail}")
         else:
-            notes.append(f"{file}: {name} {value!r} is not used: do_sample is not true")
+            notes.append(f"{file}: {name} {shorten(value)} is not used: do_sample is not true")
     if sampling:
         for rule in RULES.values():
             if rule.kind == "sampling" and rule.detail not in options:
@@ -219,8 +220,8 @@ def _is_neutral(value: object, neutral: tuple[object, ...]) -> bool:
 def _refusal(file: str, name: str, value: object, rule: Rule) -> str:
     expected = " or ".join([*map(repr, rule.neutral), "null"])
     return (
-        f"{file}: {name}: expected {expected}, found {value!r}: {rule.detail} is not implemented, "
-        "and would change the answer; remove the key to go without it"
+        f"{file}: {name}: expected {expected}, found {shorten(value)}: {rule.detail} is not "
+        f"implemented, and would change the answer; remove the key to go without it{rule.instead}"
     )
 
 
@@ -228,6 +229,6 @@ def _unknown(file: str, name: str, value: object) -> str:
     near = difflib.get_close_matches(name, RULES, n=1)
     hint = f", perhaps meant as {near[0]!r}" if near else ""
     return (
-        f"{file}: {name}: not known{hint}, found {value!r}: whether it changes the answer "
+        f"{file}: {name}: not known{hint}, found {shorten(value)}: whether it changes the answer "
         "cannot be told; remove the key if it does not matter"
     )

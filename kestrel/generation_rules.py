@@ -17,13 +17,16 @@ class Rule:
             followed and said so; ``refused`` stops; ``sampling refused`` stops where do_sample is
             true, noted elsewhere.
         neutral: values, besides null, that ask for nothing.
-        detail: the SamplingParams option, transformers' default for it; or what the key is for.
+        detail: the SamplingParams option; or what the key is for.
+        default: transformers' default for the option.
+        instead: the end of the message about a refused key: what does the same here.
     """
 
     kind: str
     neutral: tuple[object, ...] = ()
     detail: str = ""
     default: object = None
+    instead: str = ""
 
 
 def _harmless(detail: str, *names: str) -> dict[str, Rule]:
@@ -63,15 +66,17 @@ RULES: dict[str, Rule] = {
     "assistant_ensemble_weight": Rule("refused", (), "lossy speculative decoding"),
     "guidance_scale": Rule("refused", (1.0,), "classifier-free guidance"),
     "encoder_repetition_penalty": Rule("refused", (1.0,), "a penalty on the prompt's tokens"),
-    "no_repeat_ngram_size": Rule("refused", (0,), "blocking repeated n-grams"),
-    "encoder_no_repeat_ngram_size": Rule("refused", (0,), "blocking n-grams of the prompt"),
-    "bad_words_ids": Rule("refused", ([],), "blocking sequences of tokens"),
-    "suppress_tokens": Rule("refused", ([],), "blocking tokens; logit_bias with -inf does it"),
-    "begin_suppress_tokens": Rule("refused", ([],), "blocking tokens at the beginning"),
-    "sequence_bias": Rule("refused", ({}, []), "a bias on sequences; logit_bias is per token"),
+    "no_repeat_ngram_size": Rule("refused", (0,), "blocking of repeated n-grams"),
+    "encoder_no_repeat_ngram_size": Rule("refused", (0,), "blocking of n-grams of the prompt"),
+    "bad_words_ids": Rule("refused", ([],), "blocking of sequences of tokens"),
+    "suppress_tokens": Rule(
+        "refused", ([],), "blocking of tokens", instead=", and ban the tokens with logit_bias -inf"
+    ),
+    "begin_suppress_tokens": Rule("refused", ([],), "blocking of tokens at the beginning"),
+    "sequence_bias": Rule("refused", ({}, []), "a bias on sequences of tokens"),
     "forced_bos_token_id": Rule("refused", (), "a forced first token"),
     "forced_eos_token_id": Rule("refused", (), "a forced last token"),
-    "forced_decoder_ids": Rule("refused", ([],), "forced tokens"),
+    "forced_decoder_ids": Rule("refused", ([],), "forcing of tokens"),
     "exponential_decay_length_penalty": Rule("refused", (), "a growing bias towards the end"),
     "min_length": Rule("refused", (0,), "a least length"),
     "min_new_tokens": Rule("refused", (0,), "a least length"),

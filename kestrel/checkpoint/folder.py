@@ -49,9 +49,9 @@ def check_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def _no_folder(text: str) -> str:
-    advice = "expected a Hugging Face model folder"
+    advice = "expected a Hugging Face model folder, or the id of a model on the hub: ORG/NAME"
     if "://" in text:
-        advice += ", or the id of a model on the hub: its address without the host, as in org/name"
+        advice += ", its address without the host"
     return f"{text}: there is no such folder; {advice}"
 
 

@@ -6,6 +6,7 @@ Text and results go to standard output, everything said about them to standard e
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from kestrel.errors import BackendUnavailableError, RequestError
 from kestrel.runtime import native_ops, settings
 from kestrel.sampling.params import GREEDY_TEMPERATURE, SamplingParams
 from kestrel.sampling.rng import fresh_seed
+from kestrel.sampling.sampler import check_ids
 
 if TYPE_CHECKING:
     import argparse
@@ -91,10 +93,27 @@ def load_model(args: "argparse.Namespace", max_seqs: int = 1, **changes: object)
         "mmap": not args.no_mmap,
         "refresh": args.refresh,
     }
-    model = load(args.model, **{**options, **changes})
+    options.update(changes)
+    _check_cpu_options(args, options)
+    model = load(args.model, **options)
     for sentence in model.notes:
         note(f"note: {sentence}")
     return model
+
+
+def _check_cpu_options(args: "argparse.Namespace", options: dict[str, object]) -> None:
+    """Raises BackendUnavailableError for options of the cpu backend with another one."""
+    backend = options["backend"]
+    if backend == "auto":
+        backend = settings().backend or "cpu"
+    for name in ("threads", "isa"):
+        if backend != "cpu" and options[name] is not None:
+            given = getattr(args, name)
+            shown = ",".join(map(str, given)) if isinstance(given, list) else given
+            raise BackendUnavailableError(
+                f"--{name} {shown}: an option of the cpu backend, which backend {backend!r} does "
+                "not have: leave it out, or choose --backend cpu"
+            )
 
 
 def given_params(args: "argparse.Namespace") -> dict[str, object]:
@@ -111,9 +130,7 @@ def given_params(args: "argparse.Namespace") -> dict[str, object]:
         try:
             SamplingParams(**{field.name: value})
         except RequestError as error:
-            option = "--" + field.name.replace("_", "-")
-            message = str(error).replace(f"sampling option {field.name}", option)
-            raise RequestError(message) from None
+            raise _by_option(error) from None
         given[field.name] = value
     if args.greedy:
         if given.get("temperature"):
@@ -130,14 +147,29 @@ def given_params(args: "argparse.Namespace") -> dict[str, object]:
     return given
 
 
+def _by_option(error: RequestError) -> RequestError:
+    """The error about a field of SamplingParams, by the name of its option on the command line."""
+
+    def option(found: "re.Match[str]") -> str:
+        name = "stop_token" if found[1] == "stop_token_ids" else found[1]
+        return "--" + name.replace("_", "-")
+
+    return RequestError(re.sub(r"sampling option (\w+)", option, str(error)))
+
+
 def params_for(
     model: "Model", given: dict[str, object], max_tokens: int | None = DEFAULT_MAX_TOKENS
 ) -> SamplingParams:
     """The model's own defaults with the given options; a seed is drawn where one is needed.
 
     ``max_tokens`` holds where neither says how many; None leaves that to the context limit.
+    Raises RequestError for an option with a token id that the model does not have.
     """
     params = model.defaults.replace(**given)
+    try:
+        check_ids(params, model.config.vocab_size)
+    except RequestError as error:
+        raise _by_option(error) from None
     if params.max_tokens is None:
         params = params.replace(max_tokens=max_tokens)
     if params.seed is None and not params.is_greedy:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import traceback
+from io import UnsupportedOperation
 
 from kestrel.errors import BackendError, CapacityError, HubUnavailableError, KestrelError
 
 __all__ = ["report"]
 
+_NO_MEMORY = (
+    "error: out of memory: allow more (ulimit -v); where a model runs, --max-context N lowers what "
+    "its cache may take"
+)
 _INPUT, _ENVIRONMENT, _INTERNAL, _INTERRUPTED, _BROKEN_PIPE = 2, 3, 70, 128 + 2, 128 + 13
 
 
@@ -28,6 +32,8 @@ def report(error: BaseException, debug: bool) -> int:
             return _BROKEN_PIPE
     try:
         if debug or status == _INTERNAL:
+            import traceback  # not worth its time where none is printed
+
             traceback.print_exception(type(error), error, error.__traceback__)
         print(f"kestrel: {message}", file=sys.stderr, flush=True)
     except OSError:
@@ -49,7 +55,7 @@ def _classify(error: BaseException) -> tuple[int, str]:
     if isinstance(error, OSError):
         return _INPUT if _is_wrong_path(error) else _ENVIRONMENT, f"error: {_describe(error)}"
     if isinstance(error, MemoryError):
-        return _ENVIRONMENT, "error: out of memory; --max-context N lowers what the cache may take"
+        return _ENVIRONMENT, _NO_MEMORY
     if isinstance(error, ImportError):
         while isinstance(error.__cause__, ImportError):  # NumPy wraps what it ran into in advice
             error = error.__cause__
@@ -68,6 +74,8 @@ def _is_wrong_path(error: OSError) -> bool:
 
 def _describe(error: OSError) -> str:
     reason = error.strerror or str(error)
+    if isinstance(error, UnsupportedOperation) and not sys.stdout.writable():
+        return "standard output: expected one for the results, found that it is closed"
     if error.filename is None:
         return f"input or output: {reason}"
     return f"{os.fsdecode(error.filename)}: {reason}"

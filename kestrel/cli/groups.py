@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from kestrel.cli.options import (
-    Options, Parser, bias, count, isa, number, path, text, thread_counts, token_ids,
+    MAX_THREADS, Options, Parser, bias, count, isa, number, path, text, thread_counts, token_ids,
 )  # fmt: skip
 
 __all__ = [
-    "BACKENDS", "MODEL", "add_json", "add_messages", "add_model", "add_plain_content",
-    "add_prompt_option", "add_refresh", "add_runtime", "add_sampling",
+    "BACKENDS", "add_json", "add_messages", "add_model", "add_no_mmap",
+    "add_plain_content", "add_prompt_option", "add_refresh", "add_runtime", "add_sampling",
+    "model_help",
 ]  # fmt: skip
 
 #: Values of --backend; "auto", and those of kestrel.backends, which is not imported for them.
 BACKENDS = ("auto", "cpu", "reference", "null")
 
-#: The help of whatever names a model.
-MODEL = (
-    "folder of the model, or its id on the Hugging Face hub: ORG/NAME, or ORG/NAME@REVISION for "
-    "a branch, tag or commit (default: the bundled demo model)"
-)
+_DEMO = "the bundled demo model"
 
 
-def add_model(parser: Parser) -> None:
+def model_help(default: str = _DEMO) -> str:
+    """The help of whatever names a model."""
+    return (
+        "folder of the model, or its id on the Hugging Face hub: ORG/NAME, or ORG/NAME@REVISION "
+        f"for a branch, tag or commit (default: {default})"
+    )
+
+
+def add_model(parser: Parser, default: str = _DEMO) -> None:
     """MODEL, and what belongs to it."""
     parser.usage += " [MODEL]"
-    parser.add_argument("model", nargs="?", metavar="MODEL", type=path, help=MODEL)
+    parser.add_argument("model", nargs="?", metavar="MODEL", type=path, help=model_help(default))
     add_refresh(parser)
 
 
@@ -107,7 +112,7 @@ def add_runtime(parser: Parser, several_threads: bool = False) -> None:
                            help="threads of the cpu backend; several counts, as in 1,2,4, are "
                            f"compared {default}")
     else:
-        group.add_argument("--threads", metavar="N", type=count(1),
+        group.add_argument("--threads", metavar="N", type=count(1, MAX_THREADS),
                            help=f"threads of the cpu backend {default}")
     group.add_argument("--isa", metavar="NAME", type=isa,
                        help="highest instruction set of the cpu backend, as in KESTREL_ISA")
@@ -116,6 +121,11 @@ def add_runtime(parser: Parser, several_threads: bool = False) -> None:
                        "halves its memory and changes the numbers")
     group.add_argument("--max-context", metavar="N", type=count(1),
                        help="positions to allow (default: what the model was made for)")
+    add_no_mmap(group)
+
+
+def add_no_mmap(group: Options) -> None:
+    """How to read the weights."""
     group.add_argument("--no-mmap", action="store_true",
                        help="read the weights into memory instead of mapping the files, for "
                        "network disks")

@@ -21,16 +21,21 @@ MAX_TEXT_BYTES = 64 * 2**20
 def read_file(path: str, what: str) -> str:
     """The text of a regular file; ``what`` names the option in messages.
 
-    Raises RequestError where the file is no regular one, too large or not UTF-8, naming byte and
-    offset, and OSError where it cannot be read.
+    Raises RequestError where the file cannot be read, is no regular one, too large or not UTF-8,
+    naming byte and offset.
     """
-    # Asked before it is opened: opening a fifo waits, opening some devices acts.
-    mode = os.stat(path).st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # open() refuses a folder in good words
-        kind = "pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
-        raise RequestError(f"{what}: expected a regular file, found that {path} is a {kind}")
-    with open(path, "rb") as file:
-        return _read(file, path)
+    try:
+        # Asked before it is opened: opening a fifo waits, opening some devices acts.
+        mode = os.stat(path).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # open() refuses a folder in good words
+            kind = "pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
+            raise RequestError(f"{what}: expected a regular file, found that {path} is a {kind}")
+        with open(path, "rb") as file:
+            return _read(file, path)
+    except OSError as error:
+        raise RequestError(
+            f"{what}: expected a UTF-8 file that can be read, found {path}: {error.strerror}"
+        ) from error
 
 
 def read_stdin() -> str:

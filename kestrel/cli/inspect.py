@@ -34,7 +34,7 @@ def run(args: "argparse.Namespace") -> int:
     """Print the report; 0 when the folder can be used."""
     prompt = _prompt(args)
     folder = model_folder(args.model, args.refresh) or DEMO_MODEL
-    report = inspect_folder(folder, prompt=prompt)
+    report = inspect_folder(folder, mmap=not args.no_mmap, prompt=prompt)
     if args.json:
         print_json(report)
     else:

@@ -29,12 +29,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = False
     try:
         interrupt.install()
+        if "numpy" not in sys.modules:
+            # Ours is the arithmetic of the cpu backend: NumPy's BLAS need start no threads, which
+            # takes as long as a small model's answer, and raises SIGINT where they do not fit.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         _open_closed_streams()
         # A character that the terminal's encoding lacks is shown by its number, not an exception.
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
         with interrupt:
+            import_module("kestrel.cli.failures")  # while there is memory left to import it
             from kestrel.cli.arguments import parse
         try:
             args = parse(sys.argv[1:] if argv is None else list(argv))
@@ -114,8 +119,9 @@ def _show_warning(message, category, filename, lineno, file=None, line=None) -> 
 def _open_closed_streams() -> None:
     """Give a process that was started with closed streams (``>&-``) stand-ins.
 
-    That of standard input cannot be read, so that it is told from an empty one.
+    That of standard input cannot be read, so that it is told from an empty one, and that of
+    standard output not written to, so that no result is lost without a word.
     """
-    for name, mode in (("stdin", "w"), ("stdout", "w"), ("stderr", "w")):
+    for name, mode in (("stdin", "w"), ("stdout", "r"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))

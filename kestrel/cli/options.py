@@ -14,11 +14,14 @@ from collections.abc import Callable
 from functools import partial
 
 __all__ = [
-    "Options", "Parser", "bias", "count", "isa", "number", "path", "text",
+    "MAX_THREADS", "Options", "Parser", "bias", "count", "isa", "number", "path", "text",
     "thread_counts", "token_ids", "utf8",
 ]  # fmt: skip
 
 _LARGEST_ID = 2**31 - 1  # token ids travel as int32
+
+#: That of kestrel.runtime, which is not imported for it.
+MAX_THREADS = 256
 
 Synopsis = tuple[str, ...]
 Sections = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
@@ -110,7 +113,13 @@ def token_ids(text: str) -> list[int]:
 
 def thread_counts(text: str) -> list[int]:
     """Numbers of threads between commas; at least one, each once."""
-    counts = [_integer(word, 1, None) for word in text.split(",")]
+    try:
+        counts = [_integer(word, 1, MAX_THREADS) for word in text.split(",")]
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"expected whole numbers from 1 to {MAX_THREADS} between commas, as in 1,2,4, found "
+            f"{text!r}"
+        ) from None
     if len(set(counts)) < len(counts):
         raise argparse.ArgumentTypeError(f"expected each thread count once, found {text!r}")
     return counts

@@ -7,10 +7,10 @@ extensions are, and so that ``kestrel --help`` costs nothing.
 from __future__ import annotations
 
 from kestrel.cli.groups import (
-    BACKENDS, MODEL, add_json, add_messages, add_model, add_plain_content, add_prompt_option,
-    add_refresh, add_runtime, add_sampling,
+    BACKENDS, add_json, add_messages, add_model, add_no_mmap, add_plain_content,
+    add_prompt_option, add_refresh, add_runtime, add_sampling, model_help,
 )  # fmt: skip
-from kestrel.cli.options import Parser, count, isa, path, text, token_ids
+from kestrel.cli.options import MAX_THREADS, Parser, count, isa, path, text, token_ids
 
 
 __all__ = ["BACKENDS", "COMMANDS", "get_parser"]
@@ -57,6 +57,7 @@ _SECTIONS = (
         ("KESTREL_ISA", "highest instruction set the cpu backend may use (see kestrel devices)"),
         ("KESTREL_THREADS", "number of threads of the cpu backend"),
         ("KESTREL_EAGER", "1: run command by command and stop at the first value not finite"),
+        ("OPENBLAS_NUM_THREADS", "threads of NumPy, which the reference backend uses (default: 1)"),
         ("HF_HOME, HF_HUB_CACHE", "where the hub's cache is (default: ~/.cache/huggingface/hub)"),
         ("HF_HUB_OFFLINE", "1: never ask the hub, use what the cache has"),
         ("HF_TOKEN", "your access token of the hub, for gated and private models"),
@@ -104,7 +105,7 @@ def _generate(parser: Parser) -> None:
     prompt.add_argument("--ids", metavar="IDS", type=token_ids,
                         help="the prompt as token ids, separated by commas or spaces")
     add_plain_content(parser, "the prompt")
-    parser.add_argument("--model", metavar="MODEL", type=path, help=MODEL)
+    parser.add_argument("--model", metavar="MODEL", type=path, help=model_help())
     add_refresh(parser)
     add_sampling(parser, "256")
     output = parser.add_argument_group("output")
@@ -123,7 +124,8 @@ def _generate(parser: Parser) -> None:
 
 
 def _chat(parser: Parser) -> None:
-    add_model(parser)
+    add_model(parser, "the bundled demo model, which has no chat template and so needs "
+              "--chat-template")
     parser.description = (
         "An interactive chat. Ctrl-C stops the answer, not the program; Ctrl-D ends it; a "
         "backslash at the end of a line continues the message on the next; /help lists the "
@@ -149,6 +151,7 @@ def _inspect(parser: Parser) -> None:
                         help="show the tokens of this first message, as chat would run it")
     add_messages(group)
     add_plain_content(group, "the text")
+    add_no_mmap(parser)
     add_json(parser)
 
 
@@ -190,9 +193,10 @@ def _verify(parser: Parser) -> None:
     parser.add_argument("--isa", metavar="NAME", type=isa, action="append",
                         help="only this instruction set; may be given several times (default: all "
                         "that the processor supports)")
-    parser.add_argument("--threads", metavar="N", type=count(1),
+    parser.add_argument("--threads", metavar="N", type=count(1, MAX_THREADS),
                         help="a thread count to try beside 1 and 2 (default: the one that a "
                         "plain run would use)")
+    add_no_mmap(parser)
     add_json(parser)
 
 

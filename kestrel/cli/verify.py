@@ -66,8 +66,8 @@ def run(args: "argparse.Namespace") -> int:
     from kestrel.models.limits import Limits
 
     sets = _instruction_sets(args.isa)
-    limits = Limits(max_seqs=_BATCH)
-    with load(args.model, backend="cpu", limits=limits, refresh=args.refresh) as model:
+    options = {"backend": "cpu", "limits": Limits(max_seqs=_BATCH), "mmap": not args.no_mmap}
+    with load(args.model, refresh=args.refresh, **options) as model:
         ids = _ids(args, model)
         threads = sorted({1, 2, args.threads or model.backend.info.threads})
         # What every run is compared with: each prompt of the batch by itself, on the best set.
@@ -75,13 +75,13 @@ def run(args: "argparse.Namespace") -> int:
             _hashes(model, [prompt], args.new_tokens, Case("alone"))[0] for prompt in _prompts(ids)
         ]
         logits = model.session().prefill(ids)
-    with load(args.model, backend="cpu", limits=limits, kv_dtype="float16") as model:
+    with load(args.model, kv_dtype="float16", **options) as model:
         float16_price = float(numpy.abs(model.session().prefill(ids) - logits).max())
     rows: list[dict[str, object]] = []
     total = len(sets) * len(threads) * len(CASES)
     with tqdm(total=total, desc="verify", unit="run", leave=False, disable=None) as bar:
         for isa, count in itertools.product(sets, threads):
-            with load(args.model, backend="cpu", isa=isa, threads=count, limits=limits) as model:
+            with load(args.model, isa=isa, threads=count, **options) as model:
                 for case in CASES:
                     prompts = _prompts(ids)[: case.batch]
                     found = _hashes(model, prompts, args.new_tokens, case)

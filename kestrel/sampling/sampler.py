@@ -14,7 +14,7 @@ from kestrel.sampling.history import TokenHistory
 from kestrel.sampling.params import SamplingParams
 from kestrel.sampling.transforms import Candidates
 
-__all__ = ["Sampled", "Sampler", "build"]
+__all__ = ["Sampled", "Sampler", "build", "check_ids"]
 
 #: How many candidates are selected first; more are when the cut could matter.
 FIRST_CUT = 256
@@ -36,6 +36,20 @@ class Sampled:
     top: tuple[tuple[int, float], ...] | None = None
 
 
+def check_ids(params: SamplingParams, vocab_size: int) -> None:
+    """Raises RequestError when logit_bias or stop_token_ids name an id not below vocab_size."""
+    for name, ids in (
+        ("logit_bias", params.logit_bias),
+        ("stop_token_ids", params.stop_token_ids),
+    ):
+        for token in ids:
+            if token >= vocab_size:
+                raise RequestError(
+                    f"sampling option {name}: expected token ids 0 to {vocab_size - 1} "
+                    f"(vocab_size {vocab_size}), found {token}"
+                )
+
+
 def build(
     params: SamplingParams, *, vocab_size: int, without_text: Sequence[int] | np.ndarray = ()
 ) -> Sampler:
@@ -47,18 +61,9 @@ def build(
         without_text: ids below V that the tokenizer cannot decode: never drawn.
 
     Raises:
-        RequestError: logit_bias or stop_token_ids name an id that is not below V.
+        RequestError: as ``check_ids``.
     """
-    for name, ids in (
-        ("logit_bias", params.logit_bias),
-        ("stop_token_ids", params.stop_token_ids),
-    ):
-        for token in ids:
-            if token >= vocab_size:
-                raise RequestError(
-                    f"sampling option {name}: expected token ids 0 to {vocab_size - 1} "
-                    f"(vocab_size {vocab_size}), found {token}"
-                )
+    check_ids(params, vocab_size)
     # Not np.unique: its first call imports numpy.ma, a tenth of the whole start.
     ascending = sorted(set(map(int, without_text)))
     return Sampler(params, vocab_size, np.asarray(ascending, dtype=np.int64))

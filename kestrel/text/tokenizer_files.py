@@ -182,7 +182,7 @@ def _templates_of_config(path: Path, config: dict[str, object]) -> dict[str, str
 
 def _text(path: Path) -> str:
     try:
-        return read_small(path).decode("utf-8")
+        text = read_small(path).decode("utf-8")
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise TokenizerError(
@@ -190,3 +190,6 @@ def _text(path: Path) -> str:
         ) from None
     except CheckpointError as error:
         raise TokenizerError(str(error), path) from error
+    if not text:
+        raise TokenizerError(f"{path}: {describe(b'', 0)}", path)
+    return text

@@ -22,6 +22,12 @@ def test_a_turn_computes_only_what_is_new(template):
     assert 16 <= int(cached) < int(prompt)
 
 
+def test_options_with_ids_that_the_model_lacks_are_refused_before_the_first_message(template):
+    lines, err = talk(template, arguments=("--stop-token", "4096"), status=2)
+    assert lines == [] and len(err.splitlines()) == 1
+    assert "--stop-token: expected token ids 0 to 4095 (vocab_size 4096), found 4096" in err
+
+
 def test_a_backslash_continues_the_message_and_two_slashes_are_one(template, tmp_path):
     path = tmp_path / "saved.json"
     talk(template, "one\\", "two", "//three", f"/save {path}")

@@ -119,13 +119,29 @@ def test_a_closed_standard_input_is_no_empty_prompt(arguments):
     assert b"standard input: expected text, found that it is closed" in err
 
 
-def test_closed_streams_are_no_error():
+def test_streams_that_are_not_needed_may_be_closed():
+    def close_streams():
+        os.close(0)
+        os.close(2)
+
+    with start("Once", *GREEDY, preexec_fn=close_streams) as process:
+        out, _ = process.communicate(timeout=60)
+        assert process.returncode == 0 and out.startswith(b"Once")
+
+
+@pytest.mark.parametrize("option", [("Once", "--max-tokens", 3), ("devices",), ("--help",)])
+def test_a_closed_standard_output_loses_no_result_without_a_word(option):
+    _, err = run(*option, status=3, preexec_fn=lambda: os.close(1))
+    assert err.endswith("standard output: expected one for the results, found that it is closed\n")
+
+
+def test_all_streams_closed_give_the_status_alone():
     def close_streams():
         for descriptor in (0, 1, 2):
             os.close(descriptor)
 
     with start("Once", "--max-tokens", 3, preexec_fn=close_streams) as process:
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=60) == 3
 
 
 def test_the_prompt_from_standard_input_loses_one_line_end():

@@ -28,17 +28,22 @@ GREEDY = ["--greedy", "--repetition-penalty", "1"]
         (["Once", "--model", "/nowhere"], 2, ["/nowhere"]),
         (["Once", "--model", __file__], 2, [__file__]),
         (["Once", "--file", "x"], 2, ["not allowed"]),
-        (["--file", "/nowhere/prompt.txt"], 2, ["/nowhere/prompt.txt: No such file"]),
-        (["--file", os.path.dirname(__file__)], 2, ["Is a directory"]),
+        (["--file", "/nowhere/prompt.txt"], 2, ["--file: expected", "/nowhere/prompt.txt: No"]),
+        (["--file", os.path.dirname(__file__)], 2, ["--file: expected", "a directory"]),
+        (["chat", "--chat-template", "/nowhere"], 2, ["--chat-template: expected", "/nowhere: No"]),
+        (["Once", "--model", "a/b/c"], 2, ["a/b/c", "folder", "ORG/NAME"]),
         (["Once", "--backend", "tpu"], 2, ["--backend", "'tpu'", "cpu"]),
         (["Once", "--isa", "avx99"], 2, ["--isa", "'avx99'", "scalar"]),
         (["--file", "/dev/zero"], 2, ["--file", "regular file", "/dev/zero is a device"]),
         (["chat", "--chat-template", "/dev/zero"], 2, ["--chat-template", "is a device"]),
-        (["Once", "--backend", "reference", "--threads", "2"], 3, ["threads", "reference"]),
+        (["Once", "--backend", "reference", "--threads", "2"], 3, ["--threads 2:", "'reference'"]),
+        (["bench", "--backend", "null", "--threads", "1,2"], 3, ["--threads 1,2:", "'null'"]),
         (["Once", "--max-context", "4096"], 2, ["max_context", "4096", "1024"]),
         (["--ids", "0 4096"], 2, ["4096", "position 1", "4095"]),
         (["--ids", " ".join(["5"] * 65), "--max-context", "64"], 2, ["65", "64"]),
         (["--ids", "5 6", "--max-context", "2"], 2, ["has 2 tokens", "the prompt to 1 token "]),
+        (["Once", "--stop-token", "4096"], 2, ["--stop-token: expected token ids 0 to 4095"]),
+        (["Once", "--logit-bias", "4096=1"], 2, ["--logit-bias: expected token ids 0 to 4095"]),
         (["verify", "--new-tokens", "99999"], 2, ["--new-tokens", "17", "1024", "99999"]),
         # Found before the model is looked for:
         (["Once", "--model", "/nowhere", "--top-p", "2"], 2, ["--top-p", "0 to 1", "2.0"]),
@@ -204,7 +209,7 @@ def test_verify_finds_one_set_of_bits(outcome, tiny_model):
     sets = {run["isa"] for run in report["runs"]}
     assert {1, 2} <= threads and "scalar" in sets
     assert len(report["runs"]) == len(CASES) * len(threads) * len(sets)
-    status, out, _ = outcome("verify", tiny_model, "--isa", "scalar")
+    status, out, _ = outcome("verify", tiny_model, "--isa", "scalar", "--no-mmap")
     assert status == 0 and "DIFFERS" not in out and report["hash"] in out.splitlines()[-2]
 
 

@@ -79,6 +79,17 @@ def test_choosing_by_name(demo_model, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "name", ["chat_template.jinja", "additional_chat_templates/tool_use.jinja"]
+)
+def test_an_empty_file_is_no_template(demo_model, tmp_path, name):
+    shutil.copy(demo_model / "tokenizer.json", tmp_path)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    with pytest.raises(TokenizerError, match=f"{name}: an empty file: download"):
+        Tokenizer.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
     "value", [5, True, ["D"], [{"name": "a"}], [{"name": 1, "template": "T"}], {"a": 1}]
 )
 def test_what_is_no_template(demo_model, tmp_path, value):

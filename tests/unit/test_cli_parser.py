@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from kestrel import backends
+from kestrel import backends, runtime
 from kestrel.cli import main, parser
 from kestrel.cli.arguments import parse
+from kestrel.cli.options import MAX_THREADS
 from kestrel.model import DEMO_MODEL
 
 
@@ -79,9 +80,13 @@ def test_a_command_behind_an_option_is_refused(capsys):
         (["--", "-hi", "-there"], ["expected one prompt, found '-hi' and '-there'"]),
         (["--xyzzy"], ["unknown option --xyzzy", "kestrel generate --help"]),
         (["bench", "--seed", "1"], ["unknown option --seed"]),
-        (["bench", "--threads", "1,x"], ["--threads", "whole number of at least 1", "'x'"]),
-        (["bench", "--threads", "2,0"], ["--threads", "at least 1", "'0'"]),
-        (["bench", "--threads", ""], ["--threads", "at least 1", "''"]),
+        (["bench", "--threads", "1,x"], ["--threads", "from 1 to 256", "'1,x'"]),
+        (["bench", "--threads", "2,0"], ["--threads", "from 1 to 256", "'2,0'"]),
+        (["bench", "--threads", ""], ["--threads", "from 1 to 256", "''"]),
+        (["bench", "--threads", "1,,2"], ["--threads", "as in 1,2,4", "'1,,2'"]),
+        (["bench", "--threads", "1,2,300"], ["--threads", "from 1 to 256", "'1,2,300'"]),
+        (["--threads", "257", "hi"], ["--threads", "from 1 to 256", "'257'"]),
+        (["verify", "--threads", "257"], ["--threads", "from 1 to 256", "'257'"]),
         (["bench", "--threads", "2,1,2"], ["--threads", "each thread count once", "'2,1,2'"]),
         (["--threads", "1,2", "hi"], ["--threads", "whole number", "'1,2'"]),
         (["Once", "upon"], ["expected one prompt, found 'Once' and 'upon'", "quote"]),
@@ -95,7 +100,7 @@ def test_a_command_behind_an_option_is_refused(capsys):
         (["--temperature", "", "hi"], ["--temperature", "expected a finite number, found ''"]),
         (["--seed", str(2**64), "hi"], ["--seed", f"from 0 to {2**64 - 1}", str(2**64)]),
         (["--max-tokens", "0", "hi"], ["--max-tokens", "at least 1", "'0'"]),
-        (["--threads", "0", "hi"], ["--threads", "at least 1", "'0'"]),
+        (["--threads", "0", "hi"], ["--threads", "from 1 to 256", "'0'"]),
         (["--temperature", "inf", "hi"], ["--temperature", "a finite number, found 'inf'"]),
         (["--logit-bias", "5=inf", "hi"], ["--logit-bias", "a finite number, or -inf", "'inf'"]),
         (["--logit-bias", "13", "hi"], ["--logit-bias", "expected ID=X", "'13'"]),
@@ -122,6 +127,16 @@ def test_wrong_arguments_name_option_expected_and_found(argv, parts, capsys):
 
 def test_the_backends_of_the_options_are_those_that_exist():
     assert parser.BACKENDS == ("auto", *backends.NAMES)
+
+
+def test_the_most_threads_of_the_options_are_those_that_the_pool_can_hold():
+    assert MAX_THREADS == runtime.MAX_THREADS
+
+
+@pytest.mark.parametrize("command", [name for name in parser.COMMANDS if name != "devices"])
+def test_weights_can_be_read_instead_of_mapped_with_every_command(command):
+    # What SafetensorsFile advises where a file cannot be mapped.
+    assert parse([command, "--no-mmap"]).no_mmap and not parse([command]).no_mmap
 
 
 def test_values_of_options():

@@ -114,6 +114,15 @@ def test_messages_in_full():
         "generation_config.json: num_beams: expected 1 or null, found 4: beam search is not "
         "implemented, and would change the answer; remove the key to go without it"
     )
+    with pytest.raises(ConfigError) as caught:
+        default_params({"suppress_tokens": list(range(4096))})
+    # The value is cut to 60 characters, three dots at their end.
+    assert str(caught.value) == (
+        "generation_config.json: suppress_tokens: expected [] or null, found [0, 1, 2, 3, 4, 5, "
+        "6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16...: blocking of tokens is not implemented, and "
+        "would change the answer; remove the key to go without it, and ban the tokens with "
+        "logit_bias -inf"
+    )
     with pytest.raises(ConfigError, match="not known, perhaps meant as 'temperature', found 0.5"):
         default_params({"temprature": 0.5})
     with pytest.raises(ConfigError) as caught:
