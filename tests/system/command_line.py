@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
-__all__ = ["CASTLE", "CASTLE_IDS", "CASTLE_TEXT", "run", "start"]
+__all__ = ["CASTLE", "CASTLE_IDS", "CASTLE_TEXT", "on_a_terminal", "run", "start"]
 
 #: The demo model's greedy answer as transformers gives it (from the model's card; the smallest gap
 #: between the best and the second logit over these positions is 0.11).
@@ -39,3 +43,21 @@ def run(
         out, err = process.communicate(stdin, timeout=300)
     assert process.returncode == status, (process.returncode, out, err)
     return (out or b"").decode(), (err or b"").decode()
+
+
+def on_a_terminal(stream: str, *arguments: object, **environment: str) -> str:
+    """What the program writes to ``stream``, a terminal of 100 columns; it must end with 0."""
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    with start(*arguments, environment=environment, **{stream: terminal}) as process:
+        os.close(terminal)
+        pieces = []
+        try:
+            while piece := os.read(controller, 65536):
+                pieces.append(piece)
+        except OSError:  # Linux: the other side was closed
+            pass
+        process.communicate(timeout=60)
+    os.close(controller)
+    assert process.returncode == 0
+    return b"".join(pieces).decode().replace("\r\n", "\n")

@@ -2,13 +2,12 @@
 
 import json
 import os
-import pty
 import re
 import signal
 import time
 
 import pytest
-from system.command_line import CASTLE, CASTLE_IDS, CASTLE_TEXT, run, start
+from system.command_line import CASTLE, CASTLE_IDS, CASTLE_TEXT, on_a_terminal, run, start
 
 GREEDY = ("--greedy", "--repetition-penalty", "1", "--max-tokens", "11")
 LONG = ("--max-tokens", "900", "--ignore-eos", "--seed", "1")
@@ -202,32 +201,15 @@ def test_debug_shows_the_traceback():
     assert "Traceback" in err and err.splitlines()[-1].startswith("kestrel: error: /nowhere")
 
 
-def on_a_terminal(*arguments: object, **environment: str) -> str:
-    """What the program writes to a terminal."""
-    controller, terminal = pty.openpty()
-    with start(*arguments, stdout=terminal, environment=environment) as process:
-        os.close(terminal)
-        pieces = []
-        try:
-            while piece := os.read(controller, 65536):
-                pieces.append(piece)
-        except OSError:  # Linux: the other side was closed
-            pass
-        process.communicate(timeout=60)
-    os.close(controller)
-    assert process.returncode == 0
-    return b"".join(pieces).decode().replace("\r\n", "\n")
-
-
 def test_a_terminal_shows_the_prompt_in_bold():
-    assert on_a_terminal(CASTLE, *GREEDY, TERM="xterm") == (
+    assert on_a_terminal("stdout", CASTLE, *GREEDY, TERM="xterm") == (
         f"\x1b[1m{CASTLE}\x1b[0m{CASTLE_TEXT}\n"
     )
-    assert on_a_terminal(CASTLE, *GREEDY, TERM="dumb") == CASTLE + CASTLE_TEXT + "\n"
-    plain = on_a_terminal(CASTLE, *GREEDY, TERM="xterm", NO_COLOR="1")
+    assert on_a_terminal("stdout", CASTLE, *GREEDY, TERM="dumb") == CASTLE + CASTLE_TEXT + "\n"
+    plain = on_a_terminal("stdout", CASTLE, *GREEDY, TERM="xterm", NO_COLOR="1")
     assert plain == CASTLE + CASTLE_TEXT + "\n"
 
 
 def test_a_terminal_is_spared_control_characters():
-    shown = on_a_terminal("a\x1b]0;title\x07b\tc", *GREEDY, TERM="dumb")
+    shown = on_a_terminal("stdout", "a\x1b]0;title\x07b\tc", *GREEDY, TERM="dumb")
     assert shown.startswith("a\\x1b]0;title\\x07b\tc")

@@ -1,16 +1,11 @@
 """kestrel bench: figures against arithmetic by hand, the parts of a time, bars."""
 
-import fcntl
 import json
-import os
-import pty
 import re
-import struct
-import termios
 
 import numpy
 import pytest
-from system.command_line import run, start
+from system.command_line import on_a_terminal, run, start
 
 from kestrel.cli import bench_table
 from kestrel.cli.bench_profile import Split, split
@@ -130,29 +125,11 @@ def test_as_a_table(outcome, monkeypatch):
     assert len(shares) == 6
 
 
-def on_a_terminal(*arguments):
-    """What the program writes to a terminal of 100 columns on standard error."""
-    controller, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
-    with start(*arguments, stderr=terminal) as process:
-        os.close(terminal)
-        pieces = []
-        try:
-            while piece := os.read(controller, 65536):
-                pieces.append(piece)
-        except OSError:  # Linux: the other side was closed
-            pass
-        process.communicate(timeout=60)
-    os.close(controller)
-    assert process.returncode == 0
-    return b"".join(pieces).decode()
-
-
 def test_a_terminal_shows_the_progress(demo_model):
-    shown = on_a_terminal("bench", demo_model, *SHORT, "--threads", 1)
+    shown = on_a_terminal("stderr", "bench", demo_model, *SHORT, "--threads", 1)
     for part in ("bench, 1 thread:", "checksum", "limits", "decode", "prefill", "profile", "/12 ["):
         assert part in shown
-    assert on_a_terminal("bench", demo_model, *SHORT, "--json") == ""
+    assert on_a_terminal("stderr", "bench", demo_model, *SHORT, "--json") == ""
 
 
 def test_says_what_context_it_needs(outcome):
