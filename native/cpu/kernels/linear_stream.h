@@ -1,10 +1,9 @@
-/* linear for a few rows: the weights are read once, in groups of GROUP outputs, and widened in
- * registers. Included by linear_tile.h.
+/* linear for a few rows: the weights are read once, GROUP outputs at a time, and widened in registers.
+ * Included by linear_tile.h.
  *
- * Some rows pass over a group at a time; for the later ones it lies in the first cache. The weights
- * are fetched in the order in which memory has them, a group ahead, or AHEAD where a group is shorter:
- * memory gives one sequence faster than several, and hardware follows the outputs of a group, each a
- * stream of a few pages, too late. */
+ * The outputs of a group lie a quarter of the share apart, so that each reads one long sequence of
+ * memory from group to group, which hardware follows. Some rows pass over a group at a time; for the
+ * later ones it lies in the first cache, and they fetch what the next group reads. */
 
 /* Measured by native/probes/linear.c (native/NOTES.md). FEW_ROWS: up to these the weights are
  * streamed, above a panel is widened. STREAM_COLUMNS: outputs that some rows pass over at a time, a
@@ -18,14 +17,16 @@
 #endif
 #define PASS_ROWS 4 /* rows that pass over a group together */
 #define GROUP 4     /* outputs */
-#define AHEAD 8192  /* bytes */
+#define AHEAD 2048  /* bytes */
 #define LINE 64
 
 typedef struct {
     const kst_linear_job *job;
     float *x;       /* the rows of x, as STREAM_STORE stores them */
     int64_t stride; /* floats from row to row */
-    int fetched;    /* lines fetched for each line of an output that is read */
+    int64_t quarter; /* outputs from stream to stream */
+    int64_t passes;  /* over each group; each fetches some of its streams */
+    int64_t ahead;   /* bytes */
 } streams;
 
 /* sum[r][c] += x[r] w[c] over VF_LANES k, `at` bytes from the begin of each w[c]. */
@@ -40,22 +41,24 @@ static inline __attribute__((always_inline)) void multiply(int rows, int columns
     }
 }
 
-/* sums[rows, KST_PANEL] of `columns` outputs from out on; inlined, so that rows and columns are
- * constants. An output past the end repeats the last. Returns the next line to fetch. */
-static inline __attribute__((always_inline)) const char *
-stream_run(int rows, int columns, const streams *s, int64_t row, int64_t out, const char *ahead,
-           float *sums) {
+/* sums[rows, GROUP, KST_PANEL] of `columns` outputs, a quarter apart from out on; inlined, so that
+ * rows and columns are constants. An output past the end repeats the last. */
+static inline __attribute__((always_inline)) void
+stream_run(int rows, int columns, const streams *s, int64_t row, int64_t out, float *sums) {
     const kst_linear_job *job = s->job;
     const int64_t whole = job->in / VF_LANES * VF_LANES, stride = s->stride;
     const float *x = s->x + row * stride;
+    const int64_t pass = row / PASS_ROWS, fetched = columns * pass / s->passes,
+                  fetched_end = columns * (pass + 1) / s->passes;
     const char *w[GROUP];
     vf sum[PASS_ROWS][GROUP];
     for (int c = 0; c < columns; c++) {
-        w[c] = weight_at(job, kst_min(out + c, job->end - 1), 0);
+        w[c] = weight_at(job, kst_min(out + c * s->quarter, job->end - 1), 0);
         for (int r = 0; r < rows; r++) sum[r][c] = vf_zero();
     }
     for (int64_t k = 0; k < whole;) {
-        for (int i = 0; i < s->fetched; i++, ahead += LINE) __builtin_prefetch(ahead);
+        for (int64_t c = fetched; c < fetched_end; c++)
+            __builtin_prefetch(w[c] + k * WEIGHT_BYTES + s->ahead);
         const int64_t stop = kst_min(k + LINE / WEIGHT_BYTES, whole);
         for (; k < stop; k += VF_LANES)
             multiply(rows, columns, x + k, stride, w, k * WEIGHT_BYTES, sum);
@@ -73,20 +76,18 @@ stream_run(int rows, int columns, const streams *s, int64_t row, int64_t out, co
         vf joined[GROUP] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
         for (int c = 0; c < columns; c++) joined[c] = STREAM_JOIN(sum[r][c]);
         vf_hsum4(trees, joined[0], joined[1], joined[2], joined[3]);
-        for (int c = 0; c < columns; c++) sums[r * KST_PANEL + c] = trees[c];
+        for (int c = 0; c < columns; c++) sums[(r * GROUP + c) * KST_PANEL] = trees[c];
     }
-    return ahead;
 }
 
-/* A group of outputs, for all rows. */
+/* An output of each quarter, for all rows. */
 static void stream_group(const streams *s, int64_t out, float *sums) {
-    const int64_t rows = s->job->rows, bytes = GROUP * s->job->in * WEIGHT_BYTES;
-    const char *ahead = (const char *)weight_at(s->job, out, 0) + (bytes > AHEAD ? bytes : AHEAD);
-    for (int64_t row = 0; row < rows; row += PASS_ROWS, sums += PASS_ROWS * KST_PANEL) {
+    const int64_t rows = s->job->rows;
+    for (int64_t row = 0; row < rows; row += PASS_ROWS, sums += PASS_ROWS * GROUP * KST_PANEL) {
 #define CASE(n) \
     case n: \
         for (int c = 0; c < GROUP; c += STREAM_COLUMNS(n)) \
-            ahead = stream_run(n, STREAM_COLUMNS(n), s, row, out + c, ahead, sums + c); \
+            stream_run(n, STREAM_COLUMNS(n), s, row, out + c * s->quarter, sums + c * KST_PANEL); \
         break
         switch (kst_min(PASS_ROWS, rows - row)) {
             CASE(1);
@@ -99,17 +100,24 @@ static void stream_group(const streams *s, int64_t out, float *sums) {
 }
 
 static void stream(const kst_linear_job *job, int64_t stride) {
-    const int64_t rows = job->rows, passes = (rows + PASS_ROWS - 1) / PASS_ROWS;
-    const int64_t columns = STREAM_COLUMNS(kst_min(PASS_ROWS, rows));
-    const streams s = {job, job->scratch, stride, (int)((columns + passes - 1) / passes)};
+    const int64_t rows = job->rows, quarter = (job->end - job->begin + GROUP - 1) / GROUP;
+    const int64_t passes = (rows + PASS_ROWS - 1) / PASS_ROWS, bytes = job->in * WEIGHT_BYTES;
+    const streams s = {job,    job->scratch, stride, quarter,
+                       passes, passes > 1 && bytes > AHEAD ? bytes : AHEAD};
     for (int64_t row = 0; row < rows; row++)
         for (int64_t k = 0; k < job->in; k += VF_LANES)
             STREAM_STORE(s.x + row * stride + k,
                          vf_load_n(job->x + row * job->in + k, kst_lanes(job->in - k)));
-    for (int64_t out = job->begin; out < job->end; out += KST_PANEL) {
-        const int64_t n = kst_min(KST_PANEL, job->end - out);
-        float sums[FEW_ROWS][KST_PANEL];
-        for (int64_t c = 0; c < n; c += GROUP) stream_group(&s, out + c, &sums[0][c]);
-        for (int64_t row = 0; row < rows; row++) kst_linear_finish(job, row, out, sums[row], n);
+    for (int64_t done = 0; done < quarter; done += KST_PANEL) {
+        const int64_t outs = kst_min(KST_PANEL, quarter - done);
+        float sums[FEW_ROWS][GROUP][KST_PANEL];
+        for (int64_t i = 0; i < outs; i++)
+            stream_group(&s, job->begin + done + i, &sums[0][0][i]);
+        for (int c = 0; c < GROUP; c++) {
+            const int64_t out = job->begin + c * quarter + done;
+            const int64_t n = kst_min(outs, job->end - out);
+            for (int64_t row = 0; n > 0 && row < rows; row++)
+                kst_linear_finish(job, row, out, sums[row][c], n);
+        }
     }
 }
