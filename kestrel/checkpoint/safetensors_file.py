@@ -188,7 +188,8 @@ class SafetensorsFile:
         """The file copied into memory of its own, in large pages where the system gives them."""
         file.seek(0)
         try:
-            copy = memory.mmap(-1, self._size)
+            # Private: shared memory has large pages only where the system was told so.
+            copy = memory.mmap(-1, self._size, flags=memory.MAP_PRIVATE | memory.MAP_ANONYMOUS)
         except (OSError, ValueError, MemoryError):
             raise CapacityError(
                 f"{self._path}: {self._size:,} bytes do not fit into memory: "
