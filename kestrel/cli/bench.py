@@ -21,6 +21,7 @@ from kestrel.cli.bench_table import table
 from kestrel.cli.common import describe_model, load_model, note, print_json
 from kestrel.engine.request import Finished
 from kestrel.errors import KestrelError, RequestError
+from kestrel.integers import counted
 from kestrel.roofline import MachineLimits
 from kestrel.sampling.params import SamplingParams
 
@@ -79,7 +80,7 @@ def _progress(args: "argparse.Namespace", model: "Model") -> Iterator[Callable[[
 
     rounds = args.warmup + args.runs + min(_PROFILED, args.runs)
     info = model.backend.info
-    label = f"bench, {info.threads} thread" + "s" * (info.threads != 1)
+    label = f"bench, {counted(info.threads, 'thread')}"
     total = 1 + 2 * rounds + _LIMIT_MOMENTS
     disable = True if args.json else None  # None: unless it is a terminal
     with tqdm(total=total, desc=label, unit="run", leave=False, disable=disable) as bar:

@@ -6,6 +6,8 @@ import shutil
 import sys
 from collections.abc import Sequence
 
+from kestrel.integers import counted
+
 __all__ = ["table"]
 
 #: Of the parts kernels, barriers and host, and what stands for them where the encoding lacks them.
@@ -155,8 +157,7 @@ def _about(reports: Sequence[dict]) -> str:
 
 
 def _threads(report: dict) -> str:
-    count = report["machine"]["threads"]
-    return f"{count} thread" + "s" * (count != 1)
+    return counted(report["machine"]["threads"], "thread")
 
 
 def _number(value: float) -> str:

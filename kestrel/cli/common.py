@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kestrel.cache.paged_cache import BLOCK_SIZE
 from kestrel.errors import BackendUnavailableError, RequestError
+from kestrel.integers import counted
 from kestrel.runtime import native_ops, settings
 from kestrel.sampling.params import GREEDY_TEMPERATURE, SamplingParams
 from kestrel.sampling.rng import fresh_seed
@@ -187,8 +188,7 @@ def describe_model(model: "Model") -> str:
     info = model.backend.info
     device = info.name
     if info.isa:
-        threads = f"{info.threads} thread" + "s" * (info.threads != 1)
-        device = f"{info.name} {info.isa}, {threads}"
+        device = f"{info.name} {info.isa}, {counted(info.threads, 'thread')}"
     per_token = model.cache.nbytes // (model.cache.num_blocks * BLOCK_SIZE)
     return (
         f"{model.name} on {device}; context {model.context_limit:,} tokens, cache "
