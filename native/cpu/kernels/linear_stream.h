@@ -17,8 +17,7 @@
 #endif
 #define PASS_ROWS 4 /* rows that pass over a group together */
 #define GROUP 4     /* outputs */
-#define AHEAD 2048  /* bytes */
-#define LINE 64
+#define AHEAD (WEIGHT_BYTES == 4 ? 1024 : 512) /* bytes */
 
 typedef struct {
     const kst_linear_job *job;
@@ -27,6 +26,7 @@ typedef struct {
     int64_t quarter; /* outputs from stream to stream */
     int64_t passes;  /* over each group; each fetches some of its streams */
     int64_t ahead;   /* bytes */
+    int is_near;     /* fetch into the first cache, else into the second */
 } streams;
 
 /* sum[r][c] += x[r] w[c] over VF_LANES k, `at` bytes from the begin of each w[c]. */
@@ -49,20 +49,27 @@ stream_run(int rows, int columns, const streams *s, int64_t row, int64_t out, fl
     const int64_t whole = job->in / VF_LANES * VF_LANES, stride = s->stride;
     const float *x = s->x + row * stride;
     const int64_t pass = row / PASS_ROWS, fetched = columns * pass / s->passes,
-                  fetched_end = columns * (pass + 1) / s->passes;
-    const char *w[GROUP];
+                  fetched_end = columns * (pass + 1) / s->passes, step = LINE / WEIGHT_BYTES;
+    const char *w[GROUP], *fetch[GROUP];
     vf sum[PASS_ROWS][GROUP];
     for (int c = 0; c < columns; c++) {
         w[c] = weight_at(job, kst_min(out + c * s->quarter, job->end - 1), 0);
+        /* x, which is at hand, in place of what another pass fetches: no branch in the loop */
+        fetch[c] = c >= fetched && c < fetched_end ? w[c] + s->ahead : (const char *)x;
         for (int r = 0; r < rows; r++) sum[r][c] = vf_zero();
     }
-    for (int64_t k = 0; k < whole;) {
-        for (int64_t c = fetched; c < fetched_end; c++)
-            __builtin_prefetch(w[c] + k * WEIGHT_BYTES + s->ahead);
-        const int64_t stop = kst_min(k + LINE / WEIGHT_BYTES, whole);
-        for (; k < stop; k += VF_LANES)
-            multiply(rows, columns, x + k, stride, w, k * WEIGHT_BYTES, sum);
+    int64_t k = 0;
+    for (; k + step <= whole; k += step) {
+        for (int c = 0; c < columns; c++)
+            if (s->is_near)
+                __builtin_prefetch(fetch[c] + k * WEIGHT_BYTES);
+            else
+                __builtin_prefetch(fetch[c] + k * WEIGHT_BYTES, 0, 2);
+        for (int64_t i = k; i < k + step; i += VF_LANES)
+            multiply(rows, columns, x + i, stride, w, i * WEIGHT_BYTES, sum);
     }
+    for (; k < whole; k += VF_LANES)
+        multiply(rows, columns, x + k, stride, w, k * WEIGHT_BYTES, sum);
     if (whole < job->in) {
         char tail[GROUP][VF_LANES * WEIGHT_BYTES] = {{0}};
         const char *padded[GROUP];
@@ -102,8 +109,13 @@ static void stream_group(const streams *s, int64_t out, float *sums) {
 static void stream(const kst_linear_job *job, int64_t stride) {
     const int64_t rows = job->rows, quarter = (job->end - job->begin + GROUP - 1) / GROUP;
     const int64_t passes = (rows + PASS_ROWS - 1) / PASS_ROWS, bytes = job->in * WEIGHT_BYTES;
-    const streams s = {job,    job->scratch, stride, quarter,
-                       passes, passes > 1 && bytes > AHEAD ? bytes : AHEAD};
+    const streams s = {.job = job,
+                       .x = job->scratch,
+                       .stride = stride,
+                       .quarter = quarter,
+                       .passes = passes,
+                       .ahead = passes > 1 && bytes > AHEAD ? bytes : AHEAD,
+                       .is_near = WEIGHT_BYTES < 4 && passes == 1};
     for (int64_t row = 0; row < rows; row++)
         for (int64_t k = 0; k < job->in; k += VF_LANES)
             STREAM_STORE(s.x + row * stride + k,
