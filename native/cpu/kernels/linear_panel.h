@@ -5,8 +5,8 @@
  * Where all k of a tile's outputs fit the panel it holds no more outputs than those, and no sum ever
  * leaves the registers; else it holds KST_PANEL outputs, and the 16 lanes of all sums are parked in
  * scratch between blocks of k, so their chains do not depend on the blocks. A tile holds its sums vt
- * by vt of the 16 lanes. While the tiles run, the weights of the next block are fetched, some lines
- * a tile, and the rows of the next tile. */
+ * by vt of the 16 lanes. While the tiles run, the weights of the next block are fetched, as many lines
+ * in each tile, and the rows of the next tile. */
 
 /* Of 32 registers 3 x 8 or 4 x 4 sums, of 16 (avx2) 3 x 4; beside them one vt of each row and one
  * of weights. */
@@ -57,8 +57,30 @@ typedef struct {
 } stored;
 
 static inline stored stored_at(const kst_linear_job *job, int64_t out, int64_t k, int64_t rows) {
+    const int64_t left = job->end - out;
     return (stored){weight_at(job, out, k), job->in * WEIGHT_BYTES,
-                    kst_min(rows, job->end - out)};
+                    left < 0 ? 0 : kst_min(rows, left)};
+}
+
+/* Lines of memory to fetch, row after row. */
+typedef struct {
+    const char *at;
+    int64_t left, per_row; /* lines of this row, of each */
+    int64_t skip;          /* bytes from the last line of a row to the next row */
+} lines;
+
+static inline lines lines_of(stored rows, int64_t bytes) {
+    const int64_t per_row = (bytes + LINE - 1) / LINE;
+    return (lines){rows.at, per_row, per_row, rows.stride - per_row * LINE};
+}
+
+static inline __attribute__((always_inline)) void fetch_line(lines *next) {
+    __builtin_prefetch(next->at);
+    next->at += LINE;
+    if (--next->left == 0) {
+        next->at += next->skip;
+        next->left = next->per_row;
+    }
 }
 
 static inline int64_t steps_of(const block *b) { return (b->size + VF_LANES - 1) / VF_LANES; }
@@ -94,10 +116,14 @@ static inline __attribute__((always_inline)) vt tile_weight(int fused, float *pa
 }
 
 /* parked[r][c] += x[r] panel[c] over a block of k, and after the last one their trees into sums;
- * inlined, so that rows and fused are constants and the sums stay in registers. Fetches `next`. */
+ * inlined, so that rows and fused are constants and the sums stay in registers. Fetches `fetched`
+ * lines of `next`. */
 static inline __attribute__((always_inline)) void tile(int rows, int fused, const block *b,
                                                        int64_t row, int column, stored from,
-                                                       stored next, scratch_layout *s) {
+                                                       lines *next, int64_t fetched,
+                                                       scratch_layout *s) {
+    lines ahead = *next; /* in registers */
+    for (; fetched > steps_of(b); fetched--) fetch_line(&ahead);
     const float *x = b->x + row * b->stride;
     float(*sums)[KST_PANEL] = (float(*)[KST_PANEL]) & s->sums[row][b->column + column];
     float(*parked)[KST_PANEL][VF_LANES] =
@@ -114,14 +140,17 @@ static inline __attribute__((always_inline)) void tile(int rows, int fused, cons
                 v[r] = vt_load(x + r * b->stride + k);
                 if (lane == 0) __builtin_prefetch(x + (TILE_ROWS + r) * b->stride + k);
             }
-            for (int64_t i = 0; lane == 0 && i < next.rows; i++)
-                __builtin_prefetch(next.at + i * next.stride + k * WEIGHT_BYTES);
+            if (fetched > 0) {
+                fetch_line(&ahead);
+                fetched--;
+            }
             for (int c = 0; c < TILE_COLUMNS; c++) {
                 const vt weight = tile_weight(fused, w + c * VF_LANES,
                                               from.at + c * from.stride + k * WEIGHT_BYTES);
                 for (int r = 0; r < rows; r++) sum[r][c] = vt_fma(v[r], weight, sum[r][c]);
             }
         }
+        *next = ahead;
 #if FUSED
         for (int r = 0; b->last && r < rows; r++) vf_hsum8(sums[r], sum[r]);
         if (b->last) return;
@@ -134,33 +163,32 @@ static inline __attribute__((always_inline)) void tile(int rows, int fused, cons
                  vf_load(parked[r][3]));
 }
 
-/* All rows of a block; `next` is fetched meanwhile, some of its rows a tile. */
+/* All rows of a block; `next` is fetched meanwhile. */
 static void tiles(const block *b, stored from, stored next, scratch_layout *s) {
     const int64_t count = (b->rows + TILE_ROWS - 1) / TILE_ROWS * (b->columns / TILE_COLUMNS);
-    const int64_t fetched = next.rows > 0 ? next.rows : 0;
+    lines ahead = lines_of(next, b->size * WEIGHT_BYTES);
+    const int64_t all = next.rows * ahead.per_row;
     const int fused = FUSED && b->size % VF_LANES == 0 && from.rows == b->columns &&
                       b->rows >= TILE_ROWS;
     if (!fused) widen(&from, b, s->panel);
     int64_t done = 0;
     for (int64_t row = 0; row < b->rows; row += TILE_ROWS)
         for (int column = 0; column < b->columns; column += TILE_COLUMNS, done++) {
-            stored now = next;
-            now.rows = fetched * (done + 1) / count - fetched * done / count;
-            next.at += now.rows * next.stride;
+            const int64_t now = all * (done + 1) / count - all * done / count;
             if (fused && row == 0) {
-                tile(TILE_ROWS, 1, b, row, column, from, now, s);
+                tile(TILE_ROWS, 1, b, row, column, from, &ahead, now, s);
                 from.at += TILE_COLUMNS * from.stride;
                 continue;
             }
             switch (kst_min(TILE_ROWS, b->rows - row)) {
 #if TILE_ROWS >= 4
-            case 4: tile(4, 0, b, row, column, from, now, s); break;
+            case 4: tile(4, 0, b, row, column, from, &ahead, now, s); break;
 #endif
 #if TILE_ROWS >= 3
-            case 3: tile(3, 0, b, row, column, from, now, s); break;
-            case 2: tile(2, 0, b, row, column, from, now, s); break;
+            case 3: tile(3, 0, b, row, column, from, &ahead, now, s); break;
+            case 2: tile(2, 0, b, row, column, from, &ahead, now, s); break;
 #endif
-            default: tile(1, 0, b, row, column, from, now, s); break;
+            default: tile(1, 0, b, row, column, from, &ahead, now, s); break;
             }
         }
 }
