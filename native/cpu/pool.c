@@ -42,9 +42,16 @@ static void release(kst_pool *pool, kst_lane *lane, unsigned phase) {
     if (atomic_load(&pool->cancelled) == run) stop_idle_lane(pool, lane, run);
 }
 
+static void reset_cursors(kst_pool *pool) { /* while nobody takes pieces */
+    for (int i = 0; i < KST_CURSORS; i++)
+        atomic_store_explicit(&pool->taken[i], 0, memory_order_relaxed);
+}
+
 void kst_lane_meet(kst_pool *pool, kst_lane *lane) {
     const unsigned phase = atomic_load_explicit(&lane->word, memory_order_relaxed) / 2;
+    lane->since = 0;
     if (atomic_fetch_sub_explicit(&pool->pending, 1, memory_order_acq_rel) == 1) {
+        reset_cursors(pool);
         atomic_store_explicit(&pool->pending, pool->threads, memory_order_relaxed);
         atomic_fetch_add(&pool->gate.word, 1);
         kst_gate_wake(&pool->gate);
@@ -196,10 +203,11 @@ static kst_status begin(kst_pool *pool, kst_walk *walk, const kst_cmd *cmds, int
     atomic_store_explicit(&pool->open, pool->threads, memory_order_relaxed);
     atomic_store_explicit(&pool->stopped, 0, memory_order_relaxed);
     atomic_store_explicit(&pool->cancelled, run - 1, memory_order_relaxed);
+    reset_cursors(pool);
     atomic_store(&pool->run, run);
     for (int i = 0; i < pool->threads; i++) {
         kst_lane *lane = &pool->lanes[i];
-        lane->command = lane->piece = lane->met = 0;
+        lane->command = lane->piece = lane->since = lane->met = 0;
         atomic_store(&lane->word, 2 * run);
     }
     atomic_store(&pool->active, 1);

@@ -1,7 +1,8 @@
 /* The pool's state, shared by pool.c (threads, lanes) and run.c (the interpreter).
  *
- * A run is walked by as many lanes as the pool has threads: lane i does share i of every command. A
- * thread runs its own lane; when it has waited a little at a barrier and another lane could go on
+ * A run is walked by as many lanes as the pool has threads. Of a short command lane i does share i;
+ * of a long one it begins with a part of that, and the rest is taken in pieces, by whichever lane
+ * is free. A thread runs its own lane; when it has waited a little at a barrier and another lane could go on
  * but does not, because its thread is not on a processor, it runs that one too. So a thread that
  * the system holds up holds up nobody, unless it is in the middle of a piece of work.
  *
@@ -20,10 +21,14 @@
 
 #include <sys/types.h>
 
+/* Commands behind a barrier whose rest can be taken in pieces; what comes after is shared out. */
+#define KST_CURSORS 16
+
 typedef struct {
     _Alignas(KST_LINE) atomic_uint word;
     /* Where it is in the run; for who holds it. */
     int32_t index, command, piece;
+    int32_t since; /* commands since the barrier */
     int met; /* past the barrier before the command */
 } kst_lane;
 
@@ -44,7 +49,9 @@ struct kst_pool {
     kst_gate gate;
     _Alignas(KST_LINE) atomic_int pending; /* lanes that the barrier waits for */
     _Alignas(KST_LINE) atomic_int open;    /* lanes not closed */
-    atomic_uint run;                       /* phase in which the run began: its name */
+    /* What is taken of the rest of each command since the barrier. */
+    _Alignas(KST_LINE) atomic_int taken[KST_CURSORS];
+    _Alignas(KST_LINE) atomic_uint run;    /* phase in which the run began: its name */
     atomic_uint cancelled;                 /* the name of the run to stop */
     atomic_int stopped;                    /* a lane was closed before its end */
     atomic_int active;                     /* cleared when the last lane was closed */

@@ -91,7 +91,7 @@ int run_case(test_case *c, kst_kernel *kernel, int parts) {
     for (int part = parts - 1; part >= 0; part--) {
         memset(scratch, 0xff,
                sizeof scratch); /* NaN: a kernel must not use what it has not written */
-        kernel(&c->cmd, &c->step, (kst_share){part, parts, scratch});
+        kernel(&c->cmd, &c->step, (kst_share){part, part + 1, parts, scratch});
     }
     for (int i = 0; i < KST_MAX_OUTPUTS; i++)
         for (int j = 0; c->cmd.out[i] && j < GUARD; j++) {

@@ -22,7 +22,6 @@ static void check_barriers(int threads, double work, int runs) {
 static void check_pauses(int threads) { /* every share once, over many returns to the caller */
     kst_pool *pool = kst_pool_create(threads);
     make(nap, 3, 5e8 * threads);
-    atomic_store(&shares_done, 0);
     EXPECT(kst_run_continue(pool, 1.0) == KST_OK); /* nothing in progress */
     EXPECT(kst_run_start(pool, cmds, 3, &step) == KST_OK);
     EXPECT(kst_run_start(pool, cmds, 3, &step) == KST_AGAIN);
@@ -30,14 +29,49 @@ static void check_pauses(int threads) { /* every share once, over many returns t
     kst_status status;
     while ((status = kst_run_continue(pool, 0.005)) == KST_AGAIN) pauses++;
     EXPECT(status == KST_OK && pauses > 0);
-    EXPECT(atomic_load(&shares_done) == 3 * threads * 13); /* 5e8 / 37.5e6 pieces a thread */
+    EXPECT(atomic_load(&shares_done) >= 3 * threads * 14); /* 5e8 / 37.5e6 pieces a thread */
+    for (int i = 0; i < 3; i++) EXPECT(atomic_load(&parts_done[i]) == atomic_load(&parts[i]));
+    kst_pool_destroy(pool);
+}
+
+/* Whoever comes first is done only when everything else is, or after 20 s. */
+static atomic_int come;
+static void wait_for_rest(const kst_cmd *cmd, const kst_step *s, kst_share share) {
+    (void)s;
+    const struct timespec t = {0, 1000000};
+    const int rest = share.count - (share.end - share.begin);
+    const int is_first = atomic_fetch_add(&come, 1) == 0;
+    for (int i = 0; is_first && i < 20000; i++) {
+        if (atomic_load(&parts_done[cmd->args.copy.dim]) == rest) break;
+        nanosleep(&t, NULL);
+    }
+    if (is_first) EXPECT(atomic_load(&parts_done[cmd->args.copy.dim]) == rest);
+    count_parts(cmd, share);
+}
+
+static void check_balance(int threads, int before) { /* the others do what a slow thread leaves */
+    kst_pool *pool = kst_pool_create(threads);
+    make(nap, before, 0.0);
+    cmds[before] = (kst_cmd){
+        .kernel = wait_for_rest, .args.copy.dim = before, .work_per_row = 1e7 * threads};
+    atomic_store(&come, 0);
+    EXPECT(kst_run_start(pool, cmds, before + 1, &step) == KST_OK && finish(pool, 1.0) == KST_OK);
+    EXPECT(atomic_load(&parts_done[before]) == atomic_load(&parts[before]));
+    kst_pool_destroy(pool);
+}
+
+static void check_many_commands(int threads) { /* more between two barriers than have a cursor */
+    kst_pool *pool = kst_pool_create(threads);
+    make(nap, 40, 2e6 * threads);
+    for (int i = 0; i < 40; i++) cmds[i].barrier_before = i == 30;
+    EXPECT(kst_run_start(pool, cmds, 40, &step) == KST_OK && finish(pool, 1.0) == KST_OK);
+    for (int i = 0; i < 40; i++) EXPECT(atomic_load(&parts_done[i]) == atomic_load(&parts[i]));
     kst_pool_destroy(pool);
 }
 
 static void check_help(int threads) { /* the others do the lane of a caller who does not come */
     kst_pool *pool = kst_pool_create(threads);
     make(nap, 5, 0.0);
-    atomic_store(&shares_done, 0);
     EXPECT(kst_run_start(pool, cmds, 5, &step) == KST_OK);
     const struct timespec t = {0, 5000000};
     for (int i = 0; i < 4000 && atomic_load(&shares_done) < 5 * threads; i++) nanosleep(&t, NULL);
@@ -113,7 +147,11 @@ int main(void) {
         check_barriers(threads[i], 4e9, 4);
         check_pauses(threads[i]);
         check_profile(threads[i]);
-        if (threads[i] > 1) check_help(threads[i]);
+        check_many_commands(threads[i]);
+        if (threads[i] > 1) {
+            check_help(threads[i]);
+            check_balance(threads[i], 3);
+        }
 #ifndef KST_TEST_NO_FORK
         check_fork(threads[i], 0);
         check_fork(threads[i], 1);

@@ -8,13 +8,13 @@
 
 #define KST_FN(name) KST_JOIN(KST_JOIN(KST_JOIN(kst_, name), _), KST_ISA)
 
-/* The share's part of `total` equal things. Shares of a count cover every thing once, and share p
- * of count P splits without remainder into shares p*Q .. p*Q + Q-1 of count P*Q. */
+/* The share's part of `total` equal things. Shares that cover every part of a count once cover every
+ * thing once. */
 static inline int64_t kst_begin(int64_t total, kst_share share) {
-    return total * share.index / share.count;
+    return total * share.begin / share.count;
 }
 static inline int64_t kst_end(int64_t total, kst_share share) {
-    return total * (share.index + 1) / share.count;
+    return total * share.end / share.count;
 }
 
 /* A precondition that recorder and step have checked: looked at again in debug builds. */

@@ -42,7 +42,7 @@ void KST_FN(limit_read)(const kst_cmd *cmd, const kst_step *step, kst_share shar
     uint64_t count = 0;
     for (int s = 0; s < STREAMS; s++)
         for (int i = 0; i < BYTES / 8; i++) count += sum[s][i];
-    limit->counts[share.index] = count;
+    limit->counts[share.begin] = count;
 }
 
 /* Chains that depend on nothing but themselves: enough to hide the latency of a multiply-add (4 or
@@ -89,5 +89,5 @@ void KST_FN(limit_fma)(const kst_cmd *cmd, const kst_step *step, kst_share share
     uint64_t count = 0;
     for (int c = 0; c < CHAINS; c++)
         for (int i = 0; i < BYTES / 4; i++) count += (uint64_t)lanes[c][i] - (uint64_t)c;
-    limit->counts[share.index] = count;
+    limit->counts[share.begin] = count;
 }

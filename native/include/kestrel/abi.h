@@ -30,9 +30,9 @@ typedef enum {
 typedef struct kst_cmd kst_cmd;
 typedef struct kst_step kst_step;
 
-/* One thread's share of a command: the index-th of count parts, and scratch of its own. */
+/* A share of a command: parts [begin, end) of count, and scratch of the thread's own. */
 typedef struct {
-    int32_t index, count;
+    int32_t begin, end, count;
     void *scratch; /* KST_SCRATCH_BYTES, aligned to 64 */
 } kst_share;
 
