@@ -38,6 +38,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="also measure the 1B shape in F32: 5 GB on disk and in memory",
     )
+    parser.addoption(
+        "--no-mmap",
+        action="store_true",
+        help="copy weights into memory that can have large pages, as kestrel --no-mmap does",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -79,7 +84,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config) -
         terminalreporter.write_line(line)
     terminalreporter.write_line(
         "median and best of the rounds; share of what the machine can do, the best seen in this "
-        "run: read bandwidth, or float32 multiply-adds where they take longer"
+        "run: read bandwidth, or float32 multiply-adds where they take longer; beside: the share "
+        "of what it could do at that time, measured between the rounds"
     )
     if others is not None:
         terminalreporter.write_line(
@@ -151,13 +157,14 @@ def checkpoint(request: pytest.FixtureRequest) -> Iterator[Callable[[str, str], 
 
 
 @pytest.fixture
-def open_model(checkpoint) -> Iterator[Callable]:
+def open_model(checkpoint, pytestconfig: pytest.Config) -> Iterator[Callable]:
     """Loads a model: ``(name, dtype, **options of kestrel.load)``; closed after the benchmark."""
     import kestrel
 
+    mmap = not pytestconfig.getoption("--no-mmap")
     with ExitStack() as stack:
         yield lambda name, dtype, **options: stack.enter_context(
-            kestrel.load(checkpoint(name, dtype), **options)
+            kestrel.load(checkpoint(name, dtype), mmap=mmap, **options)
         )
 
 

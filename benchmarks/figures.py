@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from limits import floor
+from limits import floor, floor_now
 from machine import Clock
 
 from kestrel.roofline import Floor
 
 __all__ = ["Line", "Measure", "Work", "digest", "summary_lines"]
+
+#: How often the limits are measured between the rounds of a benchmark.
+_MOMENTS = 8
 
 #: Unit -> what a number of seconds is multiplied by; a unit "x/s" counts x per second instead.
 _TIMES = {"s": 1.0, "ms": 1e3, "us": 1e6}
@@ -57,6 +60,11 @@ class Work:
         footprint = self.footprint or self.nbytes
         return floor(self.nbytes, self.flops, footprint, self.threads, self.isa, more)
 
+    def limit_now(self) -> Floor:
+        """The same, measured at this moment: neighbours take part of what the machine can do."""
+        footprint = self.footprint or self.nbytes
+        return floor_now(self.nbytes, self.flops, footprint, self.threads, self.isa)
+
 
 class Line(dict):
     """A figure as the summary and the JSON report have it; `complete` adds the share at the end."""
@@ -86,6 +94,7 @@ class Measure:
         self._quick = quick
         self._lines = lines
         self._others: float | None = None
+        self._beside: float | None = None
 
     def __call__(
         self,
@@ -122,6 +131,9 @@ class Measure:
         # A round is 1 ms at least, so that the clock costs nothing.
         iterations = 1 if setup else max(1, math.ceil(1e-3 / max(seconds, 1e-9)))
         rounds = max(-(-rounds // iterations), 3)
+        floors: list[float] = []  # of each round
+        if work is not None and iterations == 1:
+            setup = self._with_limits(setup, work, max(1, rounds // _MOMENTS), floors)
         clock = Clock()
         self._benchmark.pedantic(run, setup=setup, rounds=rounds, iterations=iterations)
         self._others = clock.others()
@@ -129,7 +141,10 @@ class Measure:
         assert found == expected, f"{self._name}: checksum {expected} first, {found} at the end"
         taken = [seconds]  # --benchmark-disable keeps no times
         if self._benchmark.stats is not None:
-            taken = self._benchmark.stats.stats.sorted_data
+            taken = self._benchmark.stats.stats.data
+            if floors:
+                shares = [least / round_ for least, round_ in zip(floors, taken)]
+                self._beside = statistics.median(shares)
         self._keep(self._benchmark.extra_info, "", taken, count, unit, work, expected, note)
         return statistics.median(taken)
 
@@ -152,6 +167,18 @@ class Measure:
         """Put a remark beside the last figure, in place of its note."""
         self._lines[-1]["note"] = note
         self._benchmark.extra_info["note"] = note
+
+    @staticmethod
+    def _with_limits(setup, work: Work, every: int, floors: list[float]) -> Callable[[], object]:
+        """A setup that also measures the limits, before every so many rounds, and keeps for each
+        round the least time by the last ones."""
+
+        def measured() -> object:
+            now = len(floors) % every == 0
+            floors.append(work.limit_now().seconds if now else floors[-1])
+            return setup() if setup else None
+
+        return measured
 
     def _warm_up(self, run, setup, budget: float) -> float:
         """Two runs, one when it takes long; the seconds of the faster."""
@@ -180,6 +207,7 @@ class Measure:
             unit=unit,
             checksum=checksum,
             others=self._others,
+            beside=None if label else self._beside,
             note=note,
         )
         into.update(line)
@@ -189,19 +217,22 @@ class Measure:
 
 
 def summary_lines(lines: list[Line]) -> Iterable[str]:
-    """One line a figure: median, best, rate and its share of the limit, others' load, checksum."""
+    """One line a figure: median, best, rate, its share of the limit and of the one measured beside
+    it, others' load, checksum."""
     width = max(len(line["name"]) for line in lines)
     head = f"{'':{width}} {'median':>11} {'best':>11} {'':8} {'rate':>7} {'':7} {'limit':>7}"
-    yield f"{head} {'share':>6} {'others':>6}  checksum"
+    yield f"{head} {'share':>6} {'beside':>6} {'others':>6}  checksum"
     for line in lines:
         cells = f"{'':31}"
         if "rate" in line:
             cells = f"{line['rate']:7.2f} {line['rate_unit']:7} {line['limit']:7.2f} "
             cells += f"{line['share']:6.1%}"
+        beside = "" if line["beside"] is None else f"{line['beside']:.1%}"
         others = "" if line["others"] is None else f"{line['others']:.2f}"
         yield (
             f"{line['name']:{width}} {_number(line['figure'])} {_number(line['best'])} "
-            f"{line['unit']:8} {cells:31} {others:>6}  {line['checksum']}  {line['note']}"
+            f"{line['unit']:8} {cells:31} {beside:>6} {others:>6}  {line['checksum']}  "
+            f"{line['note']}"
         ).rstrip()
 
 

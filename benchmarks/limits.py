@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from kestrel.roofline import LARGEST, Floor, MachineLimits
 from kestrel.runtime import native_ops
 
-__all__ = ["QUICK", "floor", "size_class"]
+if TYPE_CHECKING:
+    from kestrel._ops import CpuDevice
+
+__all__ = ["QUICK", "floor", "floor_now", "size_class"]
 
 #: Few rounds, small models: for CI, which wants to know that the suite runs and its results agree.
 QUICK = os.environ.get("KESTREL_BENCHMARK_QUICK", "") not in ("", "0")
@@ -36,6 +40,16 @@ def floor(
     return _limits(threads, isa).floor(nbytes, flops, size_class(footprint), seconds)
 
 
+def floor_now(nbytes: float, flops: float, footprint: float, threads: int, isa: str) -> Floor:
+    """The same by a few passes made now, whatever was seen before."""
+    return MachineLimits(_device(threads, isa)).floor(nbytes, flops, size_class(footprint))
+
+
 @lru_cache(maxsize=None)
 def _limits(threads: int, isa: str) -> MachineLimits:
-    return MachineLimits(native_ops().CpuDevice(threads, isa))
+    return MachineLimits(_device(threads, isa))
+
+
+@lru_cache(maxsize=None)
+def _device(threads: int, isa: str) -> "CpuDevice":
+    return native_ops().CpuDevice(threads, isa)
