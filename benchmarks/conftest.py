@@ -163,9 +163,14 @@ def open_model(checkpoint, pytestconfig: pytest.Config) -> Iterator[Callable]:
 
     mmap = not pytestconfig.getoption("--no-mmap")
     with ExitStack() as stack:
-        yield lambda name, dtype, **options: stack.enter_context(
-            kestrel.load(checkpoint(name, dtype), mmap=mmap, **options)
-        )
+
+        def load(name: str, dtype: str, **options: object) -> kestrel.Model:
+            folder = checkpoint(name, dtype)
+            model = stack.enter_context(kestrel.load(folder, mmap=mmap, **options))
+            models.touch_cache(model)
+            return model
+
+        yield load
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

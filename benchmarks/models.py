@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from checkpoints import encode  # tests/checkpoints.py
 
+from kestrel.cache.paged_cache import bytes_per_token
+
 if TYPE_CHECKING:
+    from kestrel.model import Model
     from kestrel.models.config import DecoderConfig
 
-__all__ = ["SHAPES", "prompt", "step_flops", "tensor_shapes", "write_model"]
+__all__ = ["SHAPES", "prompt", "step_flops", "tensor_shapes", "touch_cache", "write_model"]
 
 _COMMON = {
     "architectures": ["LlamaForCausalLM"],
@@ -56,6 +59,15 @@ SHAPES = {
 #: A prime, so that rows of the same tensor, cut from the repeated block, do not repeat.
 _BLOCK = 4_194_301
 _SEED = 20_240_817
+
+
+def touch_cache(model: "Model", tokens: int = 8192) -> None:
+    """Write to a new KV cache where its first tokens will be, as a program has done that runs for a
+    while: on a virtual machine the first use of 2 MiB can take as long as a short prompt."""
+    for layer in range(model.config.num_layers):
+        value = model.cache.layer(layer)
+        nbytes = tokens * bytes_per_token(model.config, value.dtype) // model.config.num_layers
+        np.frombuffer(value.source, np.uint8)[:nbytes] = 0
 
 
 def tensor_shapes(config: dict) -> Iterator[tuple[str, tuple[int, ...]]]:

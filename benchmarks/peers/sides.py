@@ -26,9 +26,11 @@ class Kestrel:
     """A session for one sequence, an engine for several."""
 
     def __init__(self, path: str, dtype: str, threads: int) -> None:
-        sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
+        root = Path(__file__).resolve().parents[2]
+        sys.path[1:1] = [str(root / name) for name in ("benchmarks", "tests", ".")]
         kestrel = import_module("kestrel")
         self.model = kestrel.load(path, threads=threads)
+        import_module("models").touch_cache(self.model)  # llama.cpp clears its own, too
         self.params = kestrel.SamplingParams(temperature=0.0, ignore_eos=True)
         info = self.model.backend.info
         self.facts = {
