@@ -52,7 +52,7 @@ class Comparison:
 
     Attributes:
         values: side -> measure -> a figure of each run.
-        shares: measure -> Kestrel's median as a share of the limit.
+        shares: measure -> the median of Kestrel's shares of the limit, which is measured after each run.
         same: side -> share of the tokens that are those of Kestrel.
         facts: side -> what it says of itself.
         skipped: side -> why it did not take part.
@@ -147,7 +147,6 @@ def compare(
             side.__exit__(None, None, None)
     # Only now: the time of a process counts as ours when it has ended.
     found.others = clock.others()
-    _add_shares(found, config)
     return found
 
 
@@ -157,10 +156,12 @@ def _take_turns(found: Comparison, sides: dict[str, Process], config, runs: int)
     checksum = {"ids": prompt(SHORT, vocab, seed=1), "new_tokens": STEPS}
     found.checksum = sides[KESTREL].ask("checksum", **checksum)
     found.values = {name: {measure: [] for measure in MEASURES} for name in sides}
+    shares: dict[str, list[float]] = {measure: [] for measure in MEASURES}
     equal, total = dict.fromkeys(sides, 0), 0
     for turn in range(WARM_UPS + runs):
         measured: dict[str, dict[str, float]] = {name: {} for name in sides}
         tokens: dict[str, list[int]] = {name: [] for name in sides}
+        now: dict[str, float] = {}
         for length, steps in ((SHORT, STEPS), (MIDDLE, 0), (LONG, STEPS)):
             if length + steps + 1 > room:
                 continue
@@ -169,18 +170,25 @@ def _take_turns(found: Comparison, sides: dict[str, Process], config, runs: int)
                 side.ask("generate", ids=warm, new_tokens=2)
                 answer = side.ask("generate", ids=ids, new_tokens=steps)
                 tokens[name] += answer["tokens"]
-                measured[name] |= _figures(length, steps, answer)
+                figures = _figures(length, steps, answer)
+                measured[name] |= figures
+                if name == KESTREL:
+                    now |= {each: _share(each, figures[each], found, config) for each in figures}
         several = [prompts.next(SHORT) for _ in range(BATCH)]
         sides[KESTREL].ask("generate", ids=prompts.next(SHORT), new_tokens=2)
         seconds = sides[KESTREL].ask("batch", prompts=several, new_tokens=STEPS)["steps"]
         measured[KESTREL]["batch"] = BATCH * STEPS / seconds
+        now["batch"] = _share("batch", BATCH * STEPS / seconds, found, config)
         if turn < WARM_UPS:
             continue
+        for measure, share in now.items():
+            shares[measure].append(share)
         total += len(tokens[KESTREL])
         for name in sides:
             equal[name] += sum(a == b for a, b in zip(tokens[name], tokens[KESTREL]))
             for measure, figure in measured[name].items():
                 found.values[name][measure].append(figure)
+    found.shares = {measure: statistics.median(each) for measure, each in shares.items() if each}
     found.same = {name: equal[name] / total for name in sides}
     again = sides[KESTREL].ask("checksum", **checksum)
     if again != found.checksum:
@@ -212,13 +220,10 @@ class _Prompts:
         return ids
 
 
-def _add_shares(found: Comparison, config) -> None:
-    for measure in MEASURES:
-        figure = found.median(KESTREL, measure)
-        if figure is not None:
-            found.shares[measure] = _limit_seconds(measure, found.facts[KESTREL], config) / (
-                figure / 1e3 if measure == "first" else _counted(measure) / figure
-            )
+def _share(measure: str, figure: float, found: Comparison, config) -> float:
+    """Of what the machine can do at this moment: a minute later it may be half as much."""
+    limit = _work(measure, found.facts[KESTREL], config).limit_now()
+    return limit.seconds / (figure / 1e3 if measure == "first" else _counted(measure) / figure)
 
 
 def _counted(measure: str) -> int:
@@ -227,18 +232,16 @@ def _counted(measure: str) -> int:
     return lengths.get(measure, STEPS)
 
 
-def _limit_seconds(measure: str, facts: dict, config) -> float:
-    """The least seconds that the machine needs for one run: a roofline, see figures.Work."""
+def _work(measure: str, facts: dict, config) -> Work:
+    """What one run has to do."""
     weights, machine = facts["weight_bytes"], {"threads": facts["threads"], "isa": facts["isa"]}
     if measure in ("first", "prefill", "prefill_long"):
         length = SHORT if measure == "first" else _counted(measure)
-        work = Work(nbytes=weights, flops=step_flops(config, length), **machine)
-        return work.limit(more=True).seconds
+        return Work(nbytes=weights, flops=step_flops(config, length), **machine)
     context, sequences = LONG if measure == "decode_long" else SHORT, 1
     if measure == "batch":
         sequences = BATCH
     read = bytes_per_token(config, Dtype.F32) * (context + STEPS / 2) * sequences
     flops = sequences * step_flops(config, STEPS, context, logit_rows=STEPS)
     nbytes = weights + read
-    work = Work(nbytes=nbytes * STEPS, flops=flops, footprint=nbytes, **machine)
-    return work.limit(more=True).seconds
+    return Work(nbytes=nbytes * STEPS, flops=flops, footprint=nbytes, **machine)

@@ -49,13 +49,15 @@ static void wait_for_rest(const kst_cmd *cmd, const kst_step *s, kst_share share
     count_parts(cmd, share);
 }
 
+static const kst_step two_rows = {.n_tokens = 2}; /* of one row each thread does its own share */
+
 static void check_balance(int threads, int before) { /* the others do what a slow thread leaves */
     kst_pool *pool = kst_pool_create(threads);
     make(nap, before, 0.0);
     cmds[before] = (kst_cmd){
         .kernel = wait_for_rest, .args.copy.dim = before, .work_per_row = 1e7 * threads};
     atomic_store(&come, 0);
-    EXPECT(kst_run_start(pool, cmds, before + 1, &step) == KST_OK && finish(pool, 1.0) == KST_OK);
+    EXPECT(kst_run_start(pool, cmds, before + 1, &two_rows) == KST_OK && finish(pool, 1.0) == KST_OK);
     EXPECT(atomic_load(&parts_done[before]) == atomic_load(&parts[before]));
     kst_pool_destroy(pool);
 }
@@ -64,7 +66,7 @@ static void check_many_commands(int threads) { /* more between two barriers than
     kst_pool *pool = kst_pool_create(threads);
     make(nap, 40, 2e6 * threads);
     for (int i = 0; i < 40; i++) cmds[i].barrier_before = i == 30;
-    EXPECT(kst_run_start(pool, cmds, 40, &step) == KST_OK && finish(pool, 1.0) == KST_OK);
+    EXPECT(kst_run_start(pool, cmds, 40, &two_rows) == KST_OK && finish(pool, 1.0) == KST_OK);
     for (int i = 0; i < 40; i++) EXPECT(atomic_load(&parts_done[i]) == atomic_load(&parts[i]));
     kst_pool_destroy(pool);
 }
