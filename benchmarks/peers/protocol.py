@@ -52,7 +52,7 @@ class Comparison:
 
     Attributes:
         values: side -> measure -> a figure of each run.
-        shares: measure -> the median of Kestrel's shares of the limit, which is measured after each run.
+        shares: measure -> the median of Kestrel's shares of the limit, measured after each run.
         same: side -> share of the tokens that are those of Kestrel.
         facts: side -> what it says of itself.
         skipped: side -> why it did not take part.
