@@ -9,10 +9,10 @@
  * streamed, above a panel is widened. STREAM_COLUMNS: outputs that some rows pass over at a time, a
  * divisor of GROUP; the sums, one vector of each row and one of weights fit the registers. */
 #if VT_LANES == 16 && KST_JOIN(KST_ISA_ID_, KST_ISA) != 0
-#define FEW_ROWS 12
+#define FEW_ROWS (WEIGHT_BYTES == 4 ? 16 : 12)
 #define STREAM_COLUMNS(rows) 4
 #else
-#define FEW_ROWS 8
+#define FEW_ROWS 16
 #define STREAM_COLUMNS(rows) ((rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
 #endif
 #define PASS_ROWS 4 /* rows that pass over a group together */
