@@ -61,7 +61,8 @@ def test_a_row_alone_equals_the_row_in_every_batch(case, isa):
 def test_many_rows_equal_one_row_past_the_block_sizes(isa):
     for dtype in cases.DTYPES:
         [whole] = run(cpu(isa), cases.linear(300, 1041, (21,), (dtype,)))
-        for rows in (1, 2, 3, 4, 5, 8, 12, 13, 16, 17, 127, 129):  # the same seeds give the same first rows
+        # The same seeds give the same first rows.
+        for rows in (1, 2, 3, 4, 5, 8, 12, 13, 16, 17, 127, 129):
             [part] = run(cpu(isa), cases.linear(rows, 1041, (21,), (dtype,)))
             assert bits([part]) == bits([whole[:rows]]), (dtype, rows)
 
