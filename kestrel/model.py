@@ -68,7 +68,8 @@ def load(
         threads: of the cpu backend; None takes KESTREL_THREADS or what the system grants.
         isa: highest instruction set of the cpu backend; None takes KESTREL_ISA or the best.
         kv_dtype: ``float32`` or ``float16``, how keys and values are cached.
-        mmap: False reads the weights into memory, for network disks that may cut a file.
+        mmap: False copies the weights into memory: for network disks, which may cut a file, and
+            for large pages, which mapped files do not have on every system.
         refresh: ask the hub for the newest commit of a branch that the cache has already.
 
     Raises CheckpointError, ConfigError, TokenizerError for the folder, HubError, a CheckpointError,

@@ -29,7 +29,7 @@ class Checkpoint:
 
     Args:
         folder: the model folder.
-        mmap: map the weights into memory; False reads them, for network disks.
+        mmap: map the weights into memory; False copies them, for network disks and large pages.
 
     Raises:
         ConfigError: config.json or generation_config.json is absent or not a JSON object.
@@ -59,6 +59,9 @@ class Checkpoint:
         else:
             opened = self._open_shards(self._index, mmap)
         self._files = [file.path for file in opened]
+        if not mmap:
+            nbytes = sum(path.stat().st_size for path in self._files)
+            self._notes.append(f"weights: {nbytes:,} bytes are copied into memory, not mapped")
         self._tensors = MappingProxyType(
             {name: view for file in opened for name, view in file.tensors.items()}
         )

