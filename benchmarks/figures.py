@@ -57,13 +57,15 @@ class Work:
 
         ``more`` measures the machine again and keeps the best so far.
         """
-        footprint = self.footprint or self.nbytes
-        return floor(self.nbytes, self.flops, footprint, self.threads, self.isa, more)
+        return floor(*self._amounts(), more)
 
     def limit_now(self) -> Floor:
         """The same, measured at this moment: neighbours take part of what the machine can do."""
+        return floor_now(*self._amounts())
+
+    def _amounts(self) -> tuple[float, float, float, int, str]:
         footprint = self.footprint or self.nbytes
-        return floor_now(self.nbytes, self.flops, footprint, self.threads, self.isa)
+        return self.nbytes, self.flops, footprint, self.threads, self.isa
 
 
 class Line(dict):

@@ -29,7 +29,8 @@ def size_class(nbytes: float) -> int:
     size = 64 << 10
     while 2 * size < min(nbytes, _LARGEST):
         size *= 2
-    return min(size * -(-8 * int(nbytes) // size) // 8, _LARGEST) if nbytes > size else size
+    eighths = max(8, -(-8 * int(nbytes) // size))
+    return min(eighths * size // 8, _LARGEST)
 
 
 def floor(

@@ -161,7 +161,6 @@ def _take_turns(found: Comparison, sides: dict[str, Process], config, runs: int)
     for turn in range(WARM_UPS + runs):
         measured: dict[str, dict[str, float]] = {name: {} for name in sides}
         tokens: dict[str, list[int]] = {name: [] for name in sides}
-        now: dict[str, float] = {}
         for length, steps in ((SHORT, STEPS), (MIDDLE, 0), (LONG, STEPS)):
             if length + steps + 1 > room:
                 continue
@@ -172,17 +171,16 @@ def _take_turns(found: Comparison, sides: dict[str, Process], config, runs: int)
                 tokens[name] += answer["tokens"]
                 figures = _figures(length, steps, answer)
                 measured[name] |= figures
-                if name == KESTREL:
-                    now |= {each: _share(each, figures[each], found, config) for each in figures}
+                if name == KESTREL and turn >= WARM_UPS:
+                    for each, figure in figures.items():
+                        shares[each].append(_share(each, figure, found, config))
         several = [prompts.next(SHORT) for _ in range(BATCH)]
         sides[KESTREL].ask("generate", ids=prompts.next(SHORT), new_tokens=2)
         seconds = sides[KESTREL].ask("batch", prompts=several, new_tokens=STEPS)["steps"]
-        measured[KESTREL]["batch"] = BATCH * STEPS / seconds
-        now["batch"] = _share("batch", BATCH * STEPS / seconds, found, config)
+        rate = measured[KESTREL]["batch"] = BATCH * STEPS / seconds
         if turn < WARM_UPS:
             continue
-        for measure, share in now.items():
-            shares[measure].append(share)
+        shares["batch"].append(_share("batch", rate, found, config))
         total += len(tokens[KESTREL])
         for name in sides:
             equal[name] += sum(a == b for a, b in zip(tokens[name], tokens[KESTREL]))

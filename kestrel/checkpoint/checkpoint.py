@@ -60,7 +60,7 @@ class Checkpoint:
             opened = self._open_shards(self._index, mmap)
         self._files = [file.path for file in opened]
         if not mmap:
-            nbytes = sum(path.stat().st_size for path in self._files)
+            nbytes = sum(file.nbytes for file in opened)
             self._notes.append(f"weights: {nbytes:,} bytes are copied into memory, not mapped")
         self._tensors = MappingProxyType(
             {name: view for file in opened for name, view in file.tensors.items()}

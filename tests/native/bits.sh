@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Compiles the whole backend, test_bits and the probe of linear into a folder, without Python.
-# Usage: tests/native/bits.sh FOLDER [COMPILER and its flags]
+# Usage: [KST_TREE=WORKING_TREE] tests/native/bits.sh FOLDER [COMPILER and its flags]
 #     tests/native/bits.sh /tmp/bits
 #     tests/native/bits.sh /tmp/bits-arm aarch64-linux-gnu-gcc -static
 set -euo pipefail
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=${KST_TREE:-$(cd "$(dirname "$0")/../.." && pwd)}
 out=$1
 shift
 compiler=("${@:-cc}")
@@ -19,7 +19,7 @@ case $("${compiler[@]}" -dumpmachine) in
 esac
 
 compile() { # object, source, flags
-    "${compiler[@]}" $flags "${@:3}" -c "$2" -o "$out/$1"
+    "${compiler[0]}" $flags "${@:3}" "${compiler[@]:1}" -c "$2" -o "$out/$1"
 }
 for source in "$root"/native/cpu/*.c; do
     name=$(basename "$source" .c)
@@ -34,7 +34,7 @@ for isa in $isas; do
     done
     wait
 done
-"${compiler[@]}" $flags "$root"/tests/native/{test_bits,cases,case_data}.c "$out"/*.o -o "$out/test_bits" -lm
+"${compiler[0]}" $flags "${compiler[@]:1}" "$root"/tests/native/{test_bits,cases,case_data}.c "$out"/*.o -o "$out/test_bits" -lm
 for probe in linear attention barrier; do
-    "${compiler[@]}" $flags "$root/native/probes/$probe.c" "$out"/*.o -o "$out/$probe" -lm
+    "${compiler[0]}" $flags "${compiler[@]:1}" "$root/native/probes/$probe.c" "$out"/*.o -o "$out/$probe" -lm
 done

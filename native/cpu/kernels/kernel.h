@@ -30,6 +30,8 @@ static inline int64_t kst_min(int64_t a, int64_t b) { return a < b ? a : b; }
 /* The lanes of a row that are left at i, at most all. */
 static inline int kst_lanes(int64_t left) { return left < VF_LANES ? (int)left : VF_LANES; }
 
+#define LINE 64 /* bytes of a cache line, or half of one */
+
 /* An elementwise command is shared out in runs of this many elements: whole cache lines. */
 #define KST_RUN 64
 

@@ -15,7 +15,6 @@ void KST_FN(limit_fma)(const kst_cmd *cmd, const kst_step *step, kst_share share
 
 /* Places that are read by turns: 2 are as fast, 1 is slower in the caches, 8 mostly. */
 #define STREAMS 4
-#define LINE 64 /* bytes */
 #define UNROLL (LINE / BYTES)
 
 typedef uint64_t words __attribute__((vector_size(BYTES), aligned(8), may_alias));

@@ -8,8 +8,6 @@
  * every tile's columns. */
 #define KST_PANEL VF_LANES
 
-#define LINE 64 /* bytes of a cache line, or half of one */
-
 /* Outputs [begin, end) of one weight, for all rows. */
 typedef struct {
     const float *x;        /* [rows, in] */
