@@ -1,10 +1,11 @@
 /* The pool's state, shared by pool.c (threads, lanes) and run.c (the interpreter).
  *
- * A run is walked by as many lanes as the pool has threads. Of a short command lane i does share i;
- * of a long one it begins with a part of that, and the rest is taken in pieces, by whichever lane
- * is free. A thread runs its own lane; when it has waited a little at a barrier and another lane could go on
- * but does not, because its thread is not on a processor, it runs that one too. So a thread that
- * the system holds up holds up nobody, unless it is in the middle of a piece of work.
+ * A run is walked by as many lanes as the pool has threads. Of a command for one row, and of a short
+ * one, lane i does share i; of a long one for several rows it begins with a part of that, and the
+ * rest is taken in pieces, by whichever lane is free. A thread runs its own lane; when it has waited
+ * a little at a barrier and another lane could go on but does not, because its thread is not on a
+ * processor, it runs that one too. So a thread that the system holds up holds up nobody, unless it
+ * is in the middle of a piece of work.
  *
  * The gate's word counts the phases of all runs: it goes up when all lanes have met, when a run
  * begins and when it ends. A lane's word is 2 * (the phase from which on it may run), or that + 1:

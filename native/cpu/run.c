@@ -1,7 +1,7 @@
-/* The interpreter: the lanes walk the commands together and meet where the plan says so. A long command
- * is cut into pieces: of at most about 7 ms, so that a cancel is seen and worker 0 can leave, and
- * towards its end into ever smaller ones, so that all lanes come to the next barrier at about the
- * same time, however fast each was. */
+/* The interpreter: the lanes walk the commands together and meet where the plan says so. A long
+ * command is cut into pieces of at most about 7 ms, so that a cancel is seen and worker 0 can leave.
+ * One for several rows is cut towards its end into ever smaller pieces, so that all lanes come to
+ * the next barrier at about the same time, however fast each was. */
 #include "pool.h"
 
 #define PIECE_WORK 37.5e6 /* multiply-adds at most: 7.5 ms at 10 GFLOP/s */
@@ -18,8 +18,8 @@ typedef struct {
 } cut;
 
 static cut cut_of(const kst_cmd *cmd, int32_t rows, int threads, int32_t since) {
-    /* The memory, which threads share anyway, bounds one row: 15M to 1B no faster, a Xeon 4 % slower
-     * with the shorter sequences. */
+    /* The memory, which threads share anyway, bounds one row: 15M to 1B no faster, a Xeon 4 %
+     * slower with the shorter sequences. */
     const int is_shared = threads > 1 && rows > 1 && since < KST_CURSORS;
     double work = cmd->work_per_row * rows / threads;
     int rounds = 0;

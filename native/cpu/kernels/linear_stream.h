@@ -26,7 +26,8 @@ typedef struct {
     int64_t quarter; /* outputs from stream to stream */
     int64_t passes;  /* over each group; each fetches some of its streams */
     int64_t ahead;   /* bytes */
-    int is_near;     /* fetch into the first cache, else into the second */
+    int is_near;     /* fetch into the first cache, else into the second, where Zen 4 does not
+                        take what is fetched for one more stream (native/NOTES.md) */
 } streams;
 
 /* sum[r][c] += x[r] w[c] over VF_LANES k, `at` bytes from the begin of each w[c]. */
