@@ -23,10 +23,10 @@ static int system_number(const char *name) { /* 0 where the name is unknown */
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* Leaf 1 ecx, leaf 7 ebx, and the register states that the operating system saves (XCR0). CPUID is
- * slow in virtual machines, so the three words are read once; threads that come at the same time
+/* Leaf 1 ecx, leaf 7 ebx and ecx, and the register states that the operating system saves (XCR0). CPUID is
+ * slow in virtual machines, so the words are read once; threads that come at the same time
  * read the same. */
-enum { LEAF_1_ECX, LEAF_7_EBX, STATES, WORDS };
+enum { LEAF_1_ECX, LEAF_7_EBX, LEAF_7_ECX, STATES, WORDS };
 
 static unsigned word_of(int index) {
     static atomic_uint words[WORDS];
@@ -37,8 +37,10 @@ static unsigned word_of(int index) {
             atomic_store_explicit(&words[LEAF_1_ECX], c, memory_order_relaxed);
         if (c >> 27 & 1) __asm__ volatile("xgetbv" : "=a"(states), "=d"(d) : "c"(0)); /* OSXSAVE */
         atomic_store_explicit(&words[STATES], states, memory_order_relaxed);
-        if (__get_cpuid_count(7, 0, &a, &b, &c, &d))
+        if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
             atomic_store_explicit(&words[LEAF_7_EBX], b, memory_order_relaxed);
+            atomic_store_explicit(&words[LEAF_7_ECX], c, memory_order_relaxed);
+        }
         atomic_store_explicit(&known, 1, memory_order_release);
     }
     return atomic_load_explicit(&words[index], memory_order_relaxed);
@@ -54,6 +56,7 @@ static const feature features[] = {
     {"f16c", KST_ISA_AVX2, LEAF_1_ECX, 29},       {"avx2", KST_ISA_AVX2, LEAF_7_EBX, 5},
     {"avx512f", KST_ISA_AVX512, LEAF_7_EBX, 16},  {"avx512dq", KST_ISA_AVX512, LEAF_7_EBX, 17},
     {"avx512bw", KST_ISA_AVX512, LEAF_7_EBX, 30}, {"avx512vl", KST_ISA_AVX512, LEAF_7_EBX, 31},
+    {"avx512vbmi", KST_ISA_AVX512VBMI, LEAF_7_ECX, 1},
 };
 
 static const char *missing_x86(int isa) {
@@ -70,10 +73,10 @@ static const char *missing_x86(int isa) {
     const unsigned states = word_of(STATES);
     if ((states & 0x6) != 0x6) return "the operating system does not save the ymm registers";
 #ifdef __APPLE__ /* turned on at the first use, so XCR0 does not show it */
-    if (isa == KST_ISA_AVX512 && !system_number("hw.optional.avx512f"))
+    if (isa >= KST_ISA_AVX512 && !system_number("hw.optional.avx512f"))
         return "the operating system does not save the zmm registers";
 #else
-    if (isa == KST_ISA_AVX512 && (states & 0xe6) != 0xe6)
+    if (isa >= KST_ISA_AVX512 && (states & 0xe6) != 0xe6)
         return "the operating system does not save the zmm registers";
 #endif
     return "";
@@ -85,11 +88,13 @@ const char *kst_detect_missing(int isa) {
     case KST_ISA_SCALAR: return "";
 #if defined(__x86_64__)
     case KST_ISA_AVX2:
-    case KST_ISA_AVX512: return missing_x86(isa);
+    case KST_ISA_AVX512:
+    case KST_ISA_AVX512VBMI: return missing_x86(isa);
     case KST_ISA_NEON: return "the processor is x86-64";
 #elif defined(__aarch64__)
     case KST_ISA_AVX2:
-    case KST_ISA_AVX512: return "the processor is arm64";
+    case KST_ISA_AVX512:
+    case KST_ISA_AVX512VBMI: return "the processor is arm64";
     case KST_ISA_NEON: return ""; /* part of every arm64 processor */
 #endif
     default: return "the processor is of another architecture";

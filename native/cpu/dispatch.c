@@ -2,7 +2,8 @@
  * Baseline flags. */
 #include "table.h"
 
-static const char *const isa_names[KST_ISA_COUNT] = {"scalar", "avx2", "avx512", "neon"};
+static const char *const isa_names[KST_ISA_COUNT] = {"scalar", "avx2", "avx512", "avx512vbmi",
+                                                     "neon"};
 
 const kst_table *kst_table_of(int isa) {
     switch (isa) {
@@ -12,6 +13,9 @@ const kst_table *kst_table_of(int isa) {
 #endif
 #ifdef KST_WITH_AVX512
     case KST_ISA_AVX512: return &kst_table_avx512;
+#endif
+#ifdef KST_WITH_AVX512VBMI
+    case KST_ISA_AVX512VBMI: return &kst_table_avx512vbmi;
 #endif
 #ifdef KST_WITH_NEON
     case KST_ISA_NEON: return &kst_table_neon;

@@ -24,12 +24,20 @@ typedef struct {
     int (*simd_test)(const char *name, const void *a, const void *b, const void *c, void *out);
 } kst_table;
 
-extern const kst_table kst_table_scalar, kst_table_avx2, kst_table_avx512, kst_table_neon;
+extern const kst_table kst_table_scalar, kst_table_avx2, kst_table_avx512,
+    kst_table_avx512vbmi, kst_table_neon;
 
 /* The table of an instruction set, NULL if it is not compiled. (dispatch.c) */
 const kst_table *kst_table_of(int isa);
 
-enum kst_isa { KST_ISA_SCALAR, KST_ISA_AVX2, KST_ISA_AVX512, KST_ISA_NEON, KST_ISA_COUNT };
+enum kst_isa {
+    KST_ISA_SCALAR,
+    KST_ISA_AVX2,
+    KST_ISA_AVX512,
+    KST_ISA_AVX512VBMI,
+    KST_ISA_NEON,
+    KST_ISA_COUNT
+};
 
 /* What processor or operating system lack for an instruction set; "" if nothing. (detect.c) */
 const char *kst_detect_missing(int isa);

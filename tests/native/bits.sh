@@ -12,8 +12,10 @@ mkdir -p "$out"
 flags="-O3 -std=c11 -fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off -pthread
     -D_GNU_SOURCE -I$root/native/include -I$root/native/cpu -I$root/tests/native"
 avx2="-mavx2 -mfma -mf16c"
+avx512="$avx2 -mavx512f -mavx512bw -mavx512dq -mavx512vl"
 case $("${compiler[@]}" -dumpmachine) in
-    x86_64*) isas="scalar avx2 avx512" with="-DKST_WITH_AVX2 -DKST_WITH_AVX512" ;;
+    x86_64*) isas="scalar avx2 avx512 avx512vbmi"
+        with="-DKST_WITH_AVX2 -DKST_WITH_AVX512 -DKST_WITH_AVX512VBMI" ;;
     aarch64* | arm64*) isas="scalar neon" with="-DKST_WITH_NEON" ;;
     *) isas=scalar with= ;;
 esac
@@ -28,7 +30,8 @@ done
 for isa in $isas; do
     own=
     [ "$isa" = avx2 ] && own=$avx2
-    [ "$isa" = avx512 ] && own="$avx2 -mavx512f -mavx512bw -mavx512dq -mavx512vl"
+    [ "$isa" = avx512 ] && own=$avx512
+    [ "$isa" = avx512vbmi ] && own="$avx512 -mavx512vbmi"
     for source in "$root"/native/cpu/isa_table.c "$root"/native/cpu/kernels/*.c; do
         compile "$(basename "$source" .c)_$isa.o" "$source" "-DKST_ISA=$isa" $own &
     done

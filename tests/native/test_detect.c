@@ -20,10 +20,13 @@ static void check_isas(void) {
     EXPECT(!kst_isa_supported(kst_isa_count()) && kst_isa_missing(kst_isa_count())[0]);
 #if defined(__x86_64__)
     const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    EXPECT(!kst_isa_compiled(1) || kst_isa_supported(1) == !!avx2);
-    EXPECT(!kst_isa_supported(3) && strstr(kst_isa_missing(3), "x86-64"));
+    const int vbmi = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vbmi");
+    EXPECT(!kst_isa_compiled(KST_ISA_AVX2) || kst_isa_supported(KST_ISA_AVX2) == !!avx2);
+    EXPECT(!kst_isa_compiled(KST_ISA_AVX512VBMI) ||
+           kst_isa_supported(KST_ISA_AVX512VBMI) == !!vbmi);
+    EXPECT(!kst_isa_supported(KST_ISA_NEON) && strstr(kst_isa_missing(KST_ISA_NEON), "x86-64"));
 #elif defined(__aarch64__)
-    EXPECT(!kst_isa_compiled(3) || kst_isa_best() == 3);
+    EXPECT(!kst_isa_compiled(KST_ISA_NEON) || kst_isa_best() == KST_ISA_NEON);
 #endif
 }
 
@@ -126,11 +129,17 @@ static void check_masses(void) {
 /* What a pass says that it did is what there was to do: every word read in every round, and as many
  * multiply-adds as registers hold, by the hand's count. */
 static void check_limits(void) {
+    static const uint64_t lanes[KST_ISA_COUNT] = { /* of all chains */
+        [KST_ISA_AVX2] = 12 * 8,
+        [KST_ISA_AVX512] = 24 * 16,
+        [KST_ISA_AVX512VBMI] = 24 * 16,
+        [KST_ISA_NEON] = 24 * 4,
 #if defined(__aarch64__)
-    static const uint64_t lanes[] = {24 * 4, 0, 0, 24 * 4}; /* of all chains */
+        [KST_ISA_SCALAR] = 24 * 4,
 #else
-    static const uint64_t lanes[] = {12 * 4, 12 * 8, 24 * 16, 0};
+        [KST_ISA_SCALAR] = 12 * 4,
 #endif
+    };
     const int64_t rounds = 1000;
     for (int isa = 0; isa < kst_isa_count(); isa++)
         for (int threads = 1; threads <= 3 && kst_isa_supported(isa); threads++) {

@@ -24,11 +24,13 @@ FLAGS = (
     " -Wextra -Werror -pthread"
 ).split()
 AVX2 = "-mavx2 -mfma -mf16c".split()
+AVX512 = [*AVX2, *"-mavx512f -mavx512bw -mavx512dq -mavx512vl".split()]
 ISAS = {
     "x86_64": {
         "scalar": [],
         "avx2": AVX2,
-        "avx512": [*AVX2, *"-mavx512f -mavx512bw -mavx512dq -mavx512vl".split()],
+        "avx512": AVX512,
+        "avx512vbmi": [*AVX512, "-mavx512vbmi"],
     },
     "arm64": {"scalar": [], "neon": []},
 }

@@ -189,7 +189,7 @@ def test_devices_lists_backends_sets_and_kernels(outcome):
     assert status == 0
     assert [backend["name"] for backend in found["backends"]] == ["cpu", "reference", "null"]
     sets = {row["name"]: row for row in found["instruction_sets"]}
-    assert set(sets) == {"scalar", "avx2", "avx512", "neon"}
+    assert set(sets) == {"scalar", "avx2", "avx512", "avx512vbmi", "neon"}
     assert sets["scalar"]["supported"] and sum(row["chosen"] for row in sets.values()) == 1
     assert all(row["supported"] or row["missing"] for row in sets.values())
     assert found["threads"]["chosen"] >= 1

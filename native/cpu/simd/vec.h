@@ -16,17 +16,18 @@
 #define KST_ISA_ID_scalar 0
 #define KST_ISA_ID_avx2 1
 #define KST_ISA_ID_avx512 2
-#define KST_ISA_ID_neon 3
+#define KST_ISA_ID_avx512vbmi 3
+#define KST_ISA_ID_neon 4
 
 #ifndef KST_ISA
-#error "compile with -DKST_ISA=scalar, avx2, avx512 or neon"
+#error "compile with -DKST_ISA=scalar, avx2, avx512, avx512vbmi or neon"
 #elif KST_JOIN(KST_ISA_ID_, KST_ISA) == 0
 #include "vec_scalar.h"
 #elif KST_JOIN(KST_ISA_ID_, KST_ISA) == 1
 #include "vec_avx2.h"
-#elif KST_JOIN(KST_ISA_ID_, KST_ISA) == 2
+#elif KST_JOIN(KST_ISA_ID_, KST_ISA) == 2 || KST_JOIN(KST_ISA_ID_, KST_ISA) == 3
 #include "vec_avx512.h"
-#elif KST_JOIN(KST_ISA_ID_, KST_ISA) == 3
+#elif KST_JOIN(KST_ISA_ID_, KST_ISA) == 4
 #include "vec_neon.h"
 #endif
 
@@ -56,8 +57,8 @@ static inline vt vt_in_register(vt v) {
     return v;
 }
 
-/* Split order: lanes 0, 2, .. 14, 1, 3, .. 15. Where an instruction set has nothing to gain, it is
- * the plain order. vf_join brings split lanes back; vf_store_split stores plain lanes so that
+/* Split order: lanes 0, 2, .. 14, 1, 3, .. 15. Where an instruction set has nothing to gain by it, it
+ * is the plain order. vf_join brings split lanes back; vf_store_split stores plain lanes so that
  * vf_load gives them split. */
 #ifdef VF_SPLIT
 static inline void vf_store_split(float *p, vf v) {
@@ -69,7 +70,9 @@ static inline void vf_store_split(float *p, vf v) {
     }
 }
 #else
+#ifndef VF_LOAD_BF16_SPLIT
 static inline vf vf_load_bf16_split(const void *p) { return vf_load_bf16(p); }
+#endif
 static inline vf vf_join(vf v) { return v; }
 static inline void vf_store_split(float *p, vf v) { vf_store(p, v); }
 #endif
