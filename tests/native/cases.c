@@ -44,6 +44,9 @@ static void linears(void) {
         linear(20, 1000, 35, 16, 0, dtype, dtype, 0, 0, 0, 1.0f, 0);
         linear(25, 768, 32, 0, 0, dtype, 0, 0, 0, 1, 0.5f, 2); /* all k in the panel */
         linear(14, 300, 21, 0, 0, dtype, 0, 0, 1, 0, 1.0f, 0);
+        linear(13, 1000, 37, 0, 0, dtype, 0, 0, 1, 1, 1.0f, 0); /* several passes, long rows */
+        linear(16, 768, 50, 16, 0, dtype, dtype, 0, 0, 0, 1.0f, 2);
+        linear(6, 512, 5, 0, 0, dtype, 0, 0, 0, 0, 0.5f, 0);
     }
 }
 
