@@ -40,7 +40,8 @@ static void linears(void) {
            0); /* eight rows do not fit the scratch */
     for (int dtype = 0; dtype < 3; dtype++) {
         linear(7, 96, 40, 0, 0, dtype, 0, 0, 1, 1, 1.0f, 0);
-        linear(17, 1552, 40, 0, 0, dtype, 0, 0, 1, 1, 1.0f, 0); /* whole panels, several blocks */
+        linear(17, 1552, 40, 0, 0, dtype, 0, 0, 1, 1, 1.0f, 0); /* several blocks of k */
+        linear(18, 2500, 40, 0, 0, dtype, 0, 0, 1, 0, 1.0f, 0); /* whole panels */
         linear(20, 1000, 35, 16, 0, dtype, dtype, 0, 0, 0, 1.0f, 0);
         linear(25, 768, 32, 0, 0, dtype, 0, 0, 0, 1, 0.5f, 2); /* all k in the panel */
         linear(14, 300, 21, 0, 0, dtype, 0, 0, 1, 0, 1.0f, 0);

@@ -3,8 +3,9 @@
  * linear_tile.h.
  *
  * Where all k of a tile's outputs fit the panel it holds no more outputs than those, and no sum ever
- * leaves the registers; else it holds KST_PANEL outputs, and the 16 lanes of all sums are parked in
- * scratch between blocks of k, so their chains do not depend on the blocks. A tile holds its sums vt
+ * leaves the registers. Else the 16 lanes of all sums are parked in scratch between blocks of k, so
+ * their chains do not depend on the blocks, and the panel holds KST_PANEL outputs, or up to
+ * TILE_BLOCKS blocks those of a tile: sums are parked less often, and x is read more often. A tile holds its sums vt
  * by vt of the 16 lanes. While the tiles run, the weights of the next block are fetched, as many
  * lines in each tile, and the rows of the next tile. */
 
@@ -27,6 +28,7 @@
 /* Measured by native/probes/linear.c (native/NOTES.md). */
 #define PANEL_SIZE 6144 /* weights: they and the rows of two tiles stay in the first cache */
 #define BLOCK_ROWS 128  /* their x and sums stay in the second cache */
+#define TILE_BLOCKS (TILE_COLUMNS == 8 ? 3 : 1)
 
 /* Whether the first tile of rows widens the panel while it multiplies: where a vt is a vf. */
 #define FUSED (TILE_COLUMNS == 8)
@@ -216,7 +218,8 @@ static void sum_up(const kst_linear_job *job, const float *x, block b, int64_t b
 static void panels(const kst_linear_job *job) {
     scratch_layout *s = job->scratch;
     const int64_t in = job->in, tail = in % VF_LANES;
-    const int columns = in <= PANEL_SIZE / TILE_COLUMNS ? TILE_COLUMNS : KST_PANEL;
+    const int columns =
+        in <= TILE_BLOCKS * (PANEL_SIZE / TILE_COLUMNS) ? TILE_COLUMNS : KST_PANEL;
     for (int64_t begin = 0; begin < job->rows; begin += BLOCK_ROWS) {
         const int64_t rows = kst_min(BLOCK_ROWS, job->rows - begin);
         const float *x = job->x + begin * in;
