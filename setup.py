@@ -34,20 +34,15 @@ class Isa(NamedTuple):
 
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
-AVX512VBMI = [*AVX512, "-mavx512vbmi"]
-PROBES = (
-    "#include <immintrin.h>\n"
-    "__m256 f(__m256 a, __m128i h) { return _mm256_fmadd_ps(a, a, _mm256_cvtph_ps(h)); }",
-    "#include <immintrin.h>\n"
-    "__m512 f(__m512 a, __m512 b) { return _mm512_and_ps(_mm512_fmadd_ps(a, b, a), b); }",
-    "#include <immintrin.h>\n"
-    "__m512i f(__m512i a, __m512i b) { return _mm512_permutexvar_epi8(a, b); }",
-)
+X86 = "#include <immintrin.h>\n"
+FMA = "__m256 f(__m256 a, __m128i h) { return _mm256_fmadd_ps(a, a, _mm256_cvtph_ps(h)); }"
+AND = "__m512 f(__m512 a, __m512 b) { return _mm512_and_ps(_mm512_fmadd_ps(a, b, a), b); }"
+PERMUTE = "__m512i f(__m512i a, __m512i b) { return _mm512_permutexvar_epi8(a, b); }"
 ISAS = {
     "scalar": Isa(None, [], ""),
-    "avx2": Isa("x86_64", AVX2, PROBES[0]),
-    "avx512": Isa("x86_64", AVX512, PROBES[1]),
-    "avx512vbmi": Isa("x86_64", AVX512VBMI, PROBES[2]),
+    "avx2": Isa("x86_64", AVX2, X86 + FMA),
+    "avx512": Isa("x86_64", AVX512, X86 + AND),
+    "avx512vbmi": Isa("x86_64", [*AVX512, "-mavx512vbmi"], X86 + PERMUTE),
     "neon": Isa("arm64", [], ""),
 }
 INCLUDES = ["native/include", "native/cpu"]

@@ -189,12 +189,13 @@ def _hashes(model: "Model", prompts: list[list[int]], new_tokens: int, case: Cas
 
 def _table(rows: list[dict[str, object]], expected: str) -> str:
     labels = [case.label for case in CASES]
-    lines = [f"{'isa':8} {'threads':>7}  " + " ".join(f"{label:>12}" for label in labels)]
+    lines = [f"{'isa':10} {'threads':>7}  " + " ".join(f"{label:>12}" for label in labels)]
     for start in range(0, len(rows), len(labels)):
         row = rows[start : start + len(labels)]
         cells = (cell["hash"] if cell["ok"] else f"!{cell['hash'][:11]}" for cell in row)
         lines.append(
-            f"{row[0]['isa']:8} {row[0]['threads']:7}  " + " ".join(f"{cell:>12}" for cell in cells)
+            f"{row[0]['isa']:10} {row[0]['threads']:7}  "
+            + " ".join(f"{cell:>12}" for cell in cells)
         )
     wrong = [row for row in rows if not row["ok"]]
     for row in wrong:

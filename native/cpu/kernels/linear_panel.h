@@ -4,10 +4,10 @@
  *
  * Where all k of a tile's outputs fit the panel it holds no more outputs than those, and no sum ever
  * leaves the registers. Else the 16 lanes of all sums are parked in scratch between blocks of k, so
- * their chains do not depend on the blocks, and the panel holds KST_PANEL outputs, or up to
- * TILE_BLOCKS blocks those of a tile: sums are parked less often, and x is read more often. A tile holds its sums vt
- * by vt of the 16 lanes. While the tiles run, the weights of the next block are fetched, as many
- * lines in each tile, and the rows of the next tile. */
+ * their chains do not depend on the blocks, and the panel holds KST_PANEL outputs; up to TILE_BLOCKS
+ * blocks it holds those of a tile here too: sums are parked less often, and x is read more often. A
+ * tile holds its sums vt by vt of the 16 lanes. While the tiles run, the weights of the next block
+ * are fetched, as many lines in each tile, and the rows of the next tile. */
 
 /* Of 32 registers 3 x 8 or 4 x 4 sums, of 16 (avx2) 3 x 4; beside them one vt of each row and one
  * of weights. */

@@ -6,10 +6,11 @@
  * share. Some rows pass over a group at a time; for the later ones it lies in the first cache, and
  * they fetch what the next group reads. */
 
-/* Measured by native/probes (native/NOTES.md). FEW_ROWS: up to these the weights are streamed, above a
- * panel is widened. Of several passes over long rows, whose x lies in the second cache, a group has
- * MOST_GROUP outputs, so that x is read less often. STREAM_COLUMNS: outputs of a group that some
- * rows pass over at a time; the sums, one vector of each row and one of weights fit the registers. */
+/* Measured by native/probes (native/NOTES.md). FEW_ROWS: up to these the weights are streamed, above
+ * a panel is widened. Of several passes over long rows, whose x lies in the second cache, a group
+ * has MOST_GROUP outputs, so that x is read less often. STREAM_COLUMNS: outputs of a group that some
+ * rows pass over at a time; the sums, one vector of each row and one of weights fit the
+ * registers. */
 #define GROUP 4
 #define IS_LONG(in) ((in) >= 512)
 #if VT_LANES == 16 && KST_JOIN(KST_ISA_ID_, KST_ISA) != 0
@@ -79,9 +80,9 @@ static inline __attribute__((always_inline)) void stream_trees(int columns, cons
     vf_hsum4(trees, joined[0], joined[1], joined[2], joined[3]);
 }
 
-/* sums[rows, MOST_GROUP, KST_PANEL] of `columns` streams over `outs` outputs from out on; inlined, so
- * that rows, columns and is_alone (no other pass) are constants. An output past the end repeats the
- * last. */
+/* sums[rows, MOST_GROUP, KST_PANEL] of `columns` streams over `outs` outputs from out on; inlined,
+ * so that rows, columns and is_alone (no other pass) are constants. An output past the end repeats
+ * the last. */
 static inline __attribute__((always_inline)) void
 stream_run(int rows, int columns, int is_alone, const streams *s, int64_t row, int64_t out,
            int64_t outs, float *sums) {
@@ -161,10 +162,12 @@ static __attribute__((noinline)) void stream_short(const streams *s, int64_t out
     stream_passes(GROUP, s, out, outs, sums);
 }
 
+#if MOST_GROUP > GROUP
 static __attribute__((noinline)) void stream_long(const streams *s, int64_t out, int64_t outs,
                                                   float *sums) {
     stream_passes(MOST_GROUP, s, out, outs, sums);
 }
+#endif
 
 #define ALONE(n) \
     static __attribute__((noinline)) void stream_##n(const streams *s, int64_t out, int64_t outs, \
@@ -180,7 +183,10 @@ ALONE(4)
 static stream_function *function_for(const streams *s) {
     static stream_function *const alone[PASS_ROWS] = {stream_1, stream_2, stream_3, stream_4};
     if (s->passes == 1) return alone[s->job->rows - 1];
-    return s->group == GROUP ? stream_short : stream_long;
+#if MOST_GROUP > GROUP
+    if (s->group == MOST_GROUP) return stream_long;
+#endif
+    return stream_short;
 }
 
 static void stream(const kst_linear_job *job, int64_t stride) {

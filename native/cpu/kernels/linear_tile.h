@@ -12,7 +12,8 @@ static inline const void *weight_at(const kst_linear_job *job, int64_t out, int6
 
 void KST_FN(WEIGHT_FORMAT)(const kst_linear_job *job) {
     const int64_t stride = (job->in + VF_LANES - 1) / VF_LANES * VF_LANES;
-    if (job->rows <= FEW_ROWS(job->in) && job->rows * stride * (int64_t)sizeof(float) <= KST_SCRATCH_BYTES)
+    if (job->rows <= FEW_ROWS(job->in) &&
+        job->rows * stride * (int64_t)sizeof(float) <= KST_SCRATCH_BYTES)
         stream(job, stride);
     else
         panels(job);
