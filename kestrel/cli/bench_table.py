@@ -152,7 +152,7 @@ def _about(reports: Sequence[dict]) -> str:
     return (
         f"logits checksum: {report['logits_checksum']}\n"
         f"{machine['processor']}; {device}, {threads}; cache {machine['kv_dtype']}; "
-        f"{protocol['warmup']} warm-up and {protocol['runs']} measured runs"
+        f"{protocol['warmup']} warm-up and {counted(protocol['runs'], 'measured run')}"
     )
 
 

@@ -44,6 +44,7 @@ class Limits:
             raise RequestError(
                 f"limits: max_seqs: expected at most max_tokens ({self.max_tokens}), since every "
                 f"running sequence computes a token in each step, found {self.max_seqs}"
+                + " (the default)" * (self.max_seqs == type(self).max_seqs)
             )
         if self.max_logit_rows is not None and self.max_logit_rows > self.max_tokens:
             raise RequestError(

@@ -20,6 +20,8 @@ __all__ = ["GREEDY_TEMPERATURE", "SamplingParams"]
 GREEDY_TEMPERATURE = 1e-5
 
 _SEED_LIMIT = 2**64
+#: The largest and the smallest normal float32.
+_FLOAT32_MAX, _FLOAT32_TINY = (2 - 2**-23) * 2.0**127, 2.0**-126
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,7 @@ class SamplingParams:
         put("min_p", _number("min_p", self.min_p, 0.0, 1.0, "0 turns it off"))
         put("repetition_penalty", _above_zero("repetition_penalty", self.repetition_penalty))
         for name in ("presence_penalty", "frequency_penalty"):
-            put(name, _number(name, getattr(self, name), None, None, "0 turns it off"))
+            put(name, _float32(name, getattr(self, name), "0 turns it off"))
         put("logit_bias", _logit_bias(self.logit_bias))
         put("seed", _optional_integer("seed", self.seed, 0, _SEED_LIMIT - 1))
         put("stop", _stop_strings(self.stop))
@@ -159,9 +161,14 @@ def _above_zero(name: str, value: object) -> float:
         number = _number(name, value, None, None)
     except RequestError:
         number = 0.0
-    if number <= 0.0:
-        raise _wrong(name, "a finite number above 0", value, "1 is off")
+    if not _FLOAT32_TINY <= number <= _FLOAT32_MAX:
+        raise _wrong(name, "a number above 0 that float32 can hold", value, "1 is off")
     return number
+
+
+def _float32(name: str, value: object, hint: str) -> float:
+    """A number that is finite in float32, too, in which logits are."""
+    return _number(name, value, -_FLOAT32_MAX, _FLOAT32_MAX, hint)
 
 
 def _logit_bias(value: object) -> dict[int, float]:
@@ -173,7 +180,7 @@ def _logit_bias(value: object) -> dict[int, float]:
         if isinstance(amount, Real) and amount == -math.inf:
             bias[token] = -math.inf
         else:
-            bias[token] = _number(f"logit_bias[{token}]", amount, None, None, "or -inf to ban it")
+            bias[token] = _float32(f"logit_bias[{token}]", amount, "or -inf to ban it")
     return bias
 
 
