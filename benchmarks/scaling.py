@@ -29,7 +29,7 @@ sys.path[1:1] = [str(_ROOT / "tests"), str(_ROOT)]
 
 from figures import Work, digest  # noqa: E402
 from machine import Clock  # noqa: E402
-from models import prompt, step_flops, write_model  # noqa: E402
+from models import prompt, step_flops, touch_cache, write_model  # noqa: E402
 
 import kestrel  # noqa: E402
 from kestrel.cache.paged_cache import bytes_per_token  # noqa: E402
@@ -82,6 +82,7 @@ class Scaling:
     """The three measurements of one model."""
 
     def __init__(self, model: kestrel.Model) -> None:
+        touch_cache(model)
         self._model, self._config = model, model.config
         self._kv_bytes = bytes_per_token(model.config, model.cache.layer(0).dtype)
         self._weights = model.program.weight_bytes()

@@ -63,7 +63,12 @@ static inline __attribute__((always_inline)) void multiply(int rows, int columns
 
 /* Fetched into the first cache for 16 bits in one pass, else into the second, where Zen 4 does not
  * take what is fetched for one more stream (native/NOTES.md). */
-#define FETCH(p, is_alone) __builtin_prefetch(p, 0, (is_alone) && WEIGHT_BYTES < 4 ? 3 : 2)
+static inline __attribute__((always_inline)) void fetch_ahead(const char *p, int is_alone) {
+    if (is_alone && WEIGHT_BYTES < 4)
+        __builtin_prefetch(p);
+    else
+        __builtin_prefetch(p, 0, 2);
+}
 
 /* The trees of up to MOST_GROUP sums. */
 static inline __attribute__((always_inline)) void stream_trees(int columns, const vf *sum,
@@ -109,7 +114,7 @@ stream_run(int rows, int columns, int is_alone, const streams *s, int64_t row, i
                                                    : (const char *)x;
         int64_t at = 0;
         for (; at + LINE <= bytes; at += LINE) {
-            for (int f = 0; f < fetches; f++) FETCH(fetch[f] + at, is_alone);
+            for (int f = 0; f < fetches; f++) fetch_ahead(fetch[f] + at, is_alone);
             for (int64_t v = at; v < at + LINE; v += step)
                 multiply(rows, columns, x, stride, w, v, sum);
         }
