@@ -23,8 +23,8 @@ static int system_number(const char *name) { /* 0 where the name is unknown */
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* Leaf 1 ecx, leaf 7 ebx and ecx, and the register states that the operating system saves (XCR0). CPUID is
- * slow in virtual machines, so the words are read once; threads that come at the same time
+/* Leaf 1 ecx, leaf 7 ebx and ecx, and the register states that the operating system saves (XCR0).
+ * CPUID is slow in virtual machines, so the words are read once; threads that come at the same time
  * read the same. */
 enum { LEAF_1_ECX, LEAF_7_EBX, LEAF_7_ECX, STATES, WORDS };
 

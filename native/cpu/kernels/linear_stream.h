@@ -28,12 +28,12 @@
 
 typedef struct {
     const kst_linear_job *job;
-    float *x;        /* the rows of x, as STREAM_STORE stores them */
-    int64_t stride;  /* floats from row to row */
-    int64_t group;   /* streams */
-    int64_t part;    /* outputs of a stream */
-    int64_t passes;  /* over each group; each fetches some of its streams */
-    int64_t ahead;   /* bytes */
+    float *x;       /* the rows of x, as STREAM_STORE stores them */
+    int64_t stride; /* floats from row to row */
+    int64_t group;  /* streams */
+    int64_t part;   /* outputs of a stream */
+    int64_t passes; /* over each group; each fetches some of its streams */
+    int64_t ahead;  /* bytes */
 } streams;
 
 /* The output of stream c of a group; one past the end is the last. */
@@ -109,9 +109,12 @@ stream_run(int rows, int columns, int is_alone, const streams *s, int64_t row, i
         }
         /* Where there are fewer, x, which is at hand: no branch in the loop. */
         for (int f = 0; f < fetches; f++)
-            fetch[f] = is_alone                      ? w[f] + s->ahead
-                       : fetched + f < fetched_end ? stream_at(s, out + i, fetched + f) + s->ahead
-                                                   : (const char *)x;
+            if (is_alone)
+                fetch[f] = w[f] + s->ahead;
+            else if (fetched + f < fetched_end)
+                fetch[f] = stream_at(s, out + i, fetched + f) + s->ahead;
+            else
+                fetch[f] = (const char *)x;
         int64_t at = 0;
         for (; at + LINE <= bytes; at += LINE) {
             for (int f = 0; f < fetches; f++) fetch_ahead(fetch[f] + at, is_alone);

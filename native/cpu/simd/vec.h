@@ -57,8 +57,8 @@ static inline vt vt_in_register(vt v) {
     return v;
 }
 
-/* Split order: lanes 0, 2, .. 14, 1, 3, .. 15. Where an instruction set has nothing to gain by it, it
- * is the plain order. vf_join brings split lanes back; vf_store_split stores plain lanes so that
+/* Split order: lanes 0, 2, .. 14, 1, 3, .. 15. Where an instruction set has nothing to gain by it,
+ * it is the plain order. vf_join brings split lanes back; vf_store_split stores plain lanes so that
  * vf_load gives them split. */
 #ifdef VF_SPLIT
 static inline void vf_store_split(float *p, vf v) {

@@ -1,5 +1,5 @@
-/* 16 lanes as one zmm register. Meanings: vec_scalar.h. avx512vbmi is avx512 and one instruction more,
- * which moves bytes anywhere. */
+/* 16 lanes as one zmm register. Meanings: vec_scalar.h. The set avx512vbmi is avx512 and one more
+ * instruction, which moves bytes anywhere. */
 #ifndef KESTREL_VEC_AVX512_H
 #define KESTREL_VEC_AVX512_H
 
