@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["Dtype", "WEIGHT_DTYPES"]
+__all__ = ["FLOAT32_MAX", "FLOAT32_TINY", "Dtype", "WEIGHT_DTYPES"]
+
+#: The largest and the smallest normal float32.
+FLOAT32_MAX, FLOAT32_TINY = (2 - 2**-23) * 2.0**127, 2.0**-126
 
 
 class Dtype(Enum):

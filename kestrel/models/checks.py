@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from kestrel.dtypes import FLOAT32_MAX
 from kestrel.errors import ConfigError
 
 __all__ = ["INT32_MAX", "MAX_HEAD_DIM", "MAX_LAYERS"]
@@ -13,7 +14,6 @@ __all__ += ["check_integer", "check_number", "default_attention_scale", "shorten
 
 #: Sizes travel to the kernels as int32.
 INT32_MAX = 2**31 - 1
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
 #: Far above any model; a broken config must not become hours of work or a full memory.
 MAX_LAYERS = 10_000
 MAX_HEAD_DIM = 65_536
@@ -43,7 +43,7 @@ def check_number(key: str, value: object, above: float = 0.0, minimum: float = 0
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ConfigError(f"{key}: expected a number, found {shorten(value)}", key)
     # Compared before it is converted: an int above 1e308 has no float. NaN fails every comparison.
-    if not (abs(value) <= _FLOAT32_MAX and np.float32(value) > above and value >= minimum):
+    if not (abs(value) <= FLOAT32_MAX and np.float32(value) > above and value >= minimum):
         bound = f"of at least {minimum:g}" if minimum > above else f"above {above:g}"
         expected = f"a finite number {bound}, within float32"
         raise ConfigError(f"{key}: expected {expected}, found {shorten(value)}", key)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
+from kestrel.dtypes import FLOAT32_MAX, FLOAT32_TINY
 from kestrel.errors import RequestError
 
 __all__ = ["GREEDY_TEMPERATURE", "SamplingParams"]
@@ -20,8 +21,6 @@ __all__ = ["GREEDY_TEMPERATURE", "SamplingParams"]
 GREEDY_TEMPERATURE = 1e-5
 
 _SEED_LIMIT = 2**64
-#: The largest and the smallest normal float32.
-_FLOAT32_MAX, _FLOAT32_TINY = (2 - 2**-23) * 2.0**127, 2.0**-126
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,14 +160,14 @@ def _above_zero(name: str, value: object) -> float:
         number = _number(name, value, None, None)
     except RequestError:
         number = 0.0
-    if not _FLOAT32_TINY <= number <= _FLOAT32_MAX:
+    if not FLOAT32_TINY <= number <= FLOAT32_MAX:
         raise _wrong(name, "a number above 0 that float32 can hold", value, "1 is off")
     return number
 
 
 def _float32(name: str, value: object, hint: str) -> float:
     """A number that is finite in float32, too, in which logits are."""
-    return _number(name, value, -_FLOAT32_MAX, _FLOAT32_MAX, hint)
+    return _number(name, value, -FLOAT32_MAX, FLOAT32_MAX, hint)
 
 
 def _logit_bias(value: object) -> dict[int, float]:
