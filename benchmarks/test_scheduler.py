@@ -12,7 +12,7 @@ from kestrel.cache.block_pool import BlockPool
 from kestrel.cache.paged_cache import BLOCK_SIZE
 from kestrel.engine.request import Request
 from kestrel.engine.scheduler import Scheduler
-from kestrel.engine.step import StepLimits, fill
+from kestrel.engine.step import StepArrays, StepLimits, fill
 
 VOCAB = 32_000
 CONTEXT = 1024
@@ -70,7 +70,7 @@ def test_fills(measure, requests):
         block_table=np.zeros((requests, CONTEXT // BLOCK_SIZE), np.int32),
         logit_rows=np.zeros(requests, np.int32),
     )
-    limits = StepLimits(VOCAB, CONTEXT, blocks * BLOCK_SIZE)
+    arrays, limits = StepArrays(inputs), StepLimits(VOCAB, CONTEXT, blocks * BLOCK_SIZE)
 
     def result() -> str:
         assert inputs.positions.tolist() == [PROMPT] * requests
@@ -78,4 +78,4 @@ def test_fills(measure, requests):
         assert inputs.logit_rows.tolist() == list(range(requests))
         return digest([inputs.token_ids, inputs.slots, inputs.seq_start])
 
-    measure(lambda: fill(inputs, rows, limits), result=result, count=1, unit="us")
+    measure(lambda: fill(arrays, rows, limits), result=result, count=1, unit="us")

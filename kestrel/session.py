@@ -64,13 +64,32 @@ class Session:
         if chunk is not None:
             chunk = integer(chunk, "chunk", 1)
         with self._entered():
-            check_ids(ids, self._runner.program.vocab_size, len(self))
-            self._check_room(ids)
+            self._check(ids)
             return self._extend(ids, chunk)
 
     def decode(self, token: int) -> "numpy.ndarray":
         """Append one token and return the logits after it: float32 [V]. Raises as ``prefill``."""
-        return self.prefill((token,))
+        if type(token) is not int:
+            (token,) = token_ids((token,))
+        with self._entered():
+            sequence, runner = self._sequence, self._runner
+            before = len(sequence.tokens)
+            if not 0 <= token < runner.program.vocab_size or before >= runner.max_context:
+                self._check((token,))
+            # As _extend, in the fewest lines: a step sweeps the caches with the model's weights,
+            # and then each line that runs waits for memory.
+            try:
+                sequence.append(token)
+                if sequence.computed != before:
+                    return self._extend((), None)
+                sequence.reserve(1)
+                with runner.turn:
+                    runner.run(((sequence, before, 1, "last"),))
+                    sequence.advance(1)
+                    return runner.logits(0).copy()
+            except BaseException:
+                sequence.truncate(before)
+                raise
 
     def fork(self) -> "Session":
         """A session with the same tokens that shares the cached blocks."""
@@ -106,7 +125,8 @@ class Session:
             )
         return self._busy
 
-    def _check_room(self, ids: list[int]) -> None:
+    def _check(self, ids: Sequence[int]) -> None:
+        check_ids(ids, self._runner.program.vocab_size, len(self))
         total = len(self) + len(ids)
         if total > self.context_limit:
             raise RequestError(

@@ -88,9 +88,11 @@ class CpuExecutable:
         self.taps = {stage: self._array(value) for stage, value in program.taps.items()}
         commands = [self._pack(backend, i) for i in range(len(program.commands))]
         self._native = ops.CpuExecutable(backend.device, commands, self.inputs)
-        self._after_command = self._check_finite if backend.eager else None
-        self.submit = self._native.submit  # (n_tokens, n_seqs, n_logit_rows), without a detour
+        # Without a detour:
+        self.submit = self._native.submit  # (n_tokens, n_seqs, n_logit_rows)
         self.cancel = self._native.cancel  # (), from any thread
+        if not backend.eager:
+            self.wait = self._native.wait
 
     def wait(self) -> None:
         """Finish the step.
@@ -98,7 +100,7 @@ class CpuExecutable:
         Raises DeviceError, and whatever a signal handler raises (KeyboardInterrupt); in eager mode
         also NumericalError, for the first stage with a value that is not finite.
         """
-        self._native.wait(self._after_command)
+        self._native.wait(self._check_finite)
 
     def wait_profiled(self) -> "numpy.ndarray":
         """As `wait`; gives int64 [commands, threads, 2]: begin and end, monotonic nanoseconds."""

@@ -125,9 +125,8 @@ class Sequence:
 
     def reserve(self, n_new: int) -> None:
         """Make room for the next ``n_new`` positions; raises CapacityError, and changes nothing."""
-        missing = self.missing(n_new)
-        if missing > 0:
-            self.blocks.extend(self.pool.allocate(missing))
+        if self.computed + n_new > len(self.blocks) * self.pool.block_size:
+            self.blocks.extend(self.pool.allocate(self.missing(n_new)))
 
     def try_reserve(self, n_new: int) -> bool:
         """As `reserve`, but says whether there was room."""

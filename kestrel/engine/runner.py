@@ -8,7 +8,7 @@ from collections.abc import Sequence as AbstractSequence
 from typing import TYPE_CHECKING
 
 from kestrel.cache.paged_cache import BLOCK_SIZE
-from kestrel.engine.step import Row, StepLimits, StepShape, fill
+from kestrel.engine.step import Row, StepArrays, StepLimits, StepShape, fill
 from kestrel.engine.turns import Turns
 from kestrel.errors import BackendError, KestrelError, NumericalError
 from kestrel.program.values import Dim
@@ -47,6 +47,8 @@ class Runner:
         self.step_count = 0
         self.turns = turns or Turns()
         self._limits = StepLimits(program.vocab_size, max_context, pool.num_blocks * BLOCK_SIZE)
+        self._arrays = StepArrays(executable.inputs)
+        self._greedy = memoryview(executable.greedy)
         _RUNNERS.add(self)
 
     @property
@@ -67,7 +69,7 @@ class Runner:
         """
         executable, turns = self.executable, self.turns
         turns.check_open()
-        shape = fill(executable.inputs, rows, self._limits)
+        shape = fill(self._arrays, rows, self._limits)
         try:
             turns.running = executable
             executable.submit(*shape)
@@ -92,7 +94,7 @@ class Runner:
 
     def greedy(self, row: int) -> int:
         """The lowest id of the largest logit of one row. Raises NumericalError as ``logits``."""
-        token = int(self.executable.greedy[row])
+        token = self._greedy[row]
         if token < 0:
             raise NumericalError(
                 f"step {self.step_count}, logit row {row}: logits are NaN or infinite; "

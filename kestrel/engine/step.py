@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kestrel.backends.base import StepInputs
     from kestrel.cache.sequence import Sequence
 
-__all__ = ["Row", "StepLimits", "StepShape", "WantsLogits", "check_ids", "fill"]
+__all__ = ["Row", "StepArrays", "StepLimits", "StepShape", "WantsLogits", "check_ids", "fill"]
 
 #: Which rows of a chunk need logits: a chunk in the middle of a prompt none, a prompt's end and a
 #: decode step the last, scoring all.
@@ -54,6 +54,30 @@ class StepLimits:
     num_slots: int
 
 
+class StepArrays:
+    """The arrays of StepInputs as memoryviews of int32, made once for an executable.
+
+    Decode writes single items, right after a step has swept the caches with the model's weights,
+    and NumPy's way to an item is long.
+    """
+
+    __slots__ = (
+        "block_table", "context_len", "logit_rows", "max_blocks", "positions", "rope_lengths",
+        "seq_start", "slots", "token_ids",
+    )  # fmt: skip
+
+    def __init__(self, inputs: StepInputs) -> None:
+        self.token_ids = memoryview(inputs.token_ids)  # [N]
+        self.positions = memoryview(inputs.positions)  # [N]
+        self.rope_lengths = memoryview(inputs.rope_lengths)  # [N]
+        self.slots = memoryview(inputs.slots)  # [N]
+        self.seq_start = memoryview(inputs.seq_start)  # [S + 1]
+        self.context_len = memoryview(inputs.context_len)  # [S]
+        self.block_table = memoryview(inputs.block_table).cast("B").cast("i")  # [S * max_blocks]
+        self.max_blocks = inputs.block_table.shape[1]
+        self.logit_rows = memoryview(inputs.logit_rows)  # [L]
+
+
 def check_ids(ids: AbstractSequence[int], vocab_size: int, start: int = 0) -> None:
     """Raise RequestError unless all ids are in 0..vocab_size-1; ``start``: the first's position."""
     if len(ids) and (min(ids) < 0 or max(ids) >= vocab_size):
@@ -64,25 +88,24 @@ def check_ids(ids: AbstractSequence[int], vocab_size: int, start: int = 0) -> No
         )
 
 
-def fill(inputs: StepInputs, rows: AbstractSequence[Row], limits: StepLimits) -> StepShape:
+def fill(arrays: StepArrays, rows: AbstractSequence[Row], limits: StepLimits) -> StepShape:
     """Write the arrays for one step, and return how much of each is in use.
 
     Args:
-        inputs: int32 arrays or memoryviews token_ids, positions, rope_lengths, slots [N],
-            seq_start [S+1], context_len [S], block_table [S, max_blocks], logit_rows [L]. What
-            lies beyond the returned shape is left as it was, and so are rope_lengths of a model
-            whose frequencies follow no length.
+        arrays: what lies beyond the returned shape is left as it was, and so are rope_lengths of
+            a model whose frequencies follow no length.
         rows: each sequence at most once, with its next positions and blocks reserved for them.
 
     Raises:
         RequestError: a token id outside the vocabulary, or a position past the context limit.
         CapacityError: more tokens, sequences or logit rows than the arrays hold.
     """
-    token_ids, positions, slots = inputs.token_ids, inputs.positions, inputs.slots
-    seq_start, context_len = inputs.seq_start, inputs.context_len
-    logit_rows = inputs.logit_rows
-    max_blocks = inputs.block_table.shape[1]
-    block_table = memoryview(inputs.block_table).cast("B").cast("i")  # [S * max_blocks]
+    if len(rows) == 1 and _fill_token(arrays, rows[0], limits):
+        return _ONE_TOKEN
+    token_ids, positions, slots = arrays.token_ids, arrays.positions, arrays.slots
+    seq_start, context_len = arrays.seq_start, arrays.context_len
+    logit_rows, block_table = arrays.logit_rows, arrays.block_table
+    max_blocks = arrays.max_blocks
     max_n, max_s, max_l = len(token_ids), len(context_len), len(logit_rows)
     vocab_size, max_context = limits.vocab_size, limits.max_context
     assert len(rows) == 1 or len({id(row[0]) for row in rows}) == len(rows)
@@ -133,8 +156,44 @@ def fill(inputs: StepInputs, rows: AbstractSequence[Row], limits: StepLimits) ->
                 logit_rows[wanted + i] = n - new + i
         wanted += new
     if rows and rows[0][0].rope_lengths is not None:
-        _fill_rope_lengths(memoryview(inputs.rope_lengths), rows)
+        _fill_rope_lengths(arrays.rope_lengths, rows)
     return StepShape(n, s, wanted)
+
+
+_ONE_TOKEN = StepShape(1, 1, 1)
+
+
+def _fill_token(arrays: StepArrays, row: Row, limits: StepLimits) -> bool:
+    """`fill` for a decode step of one sequence, in the fewest lines, since each is a cache miss.
+
+    False, and nothing is written, where the row is another or something is wrong with it.
+    """
+    sequence, start, length, wants_logits = row
+    blocks, pool = sequence.blocks, sequence.pool
+    size = pool.block_size
+    at, offset = divmod(start, size)
+    if (
+        length != 1
+        or wants_logits != "last"
+        or not start == sequence.computed < min(len(sequence.tokens), limits.max_context)
+        or not pool.num_blocks * size <= limits.num_slots
+        or not at < min(len(blocks), arrays.max_blocks)
+        or not pool.is_private(blocks[at])
+    ):
+        return False
+    token = sequence.tokens[start]
+    if not 0 <= token < limits.vocab_size:
+        return False
+    arrays.token_ids[0] = token
+    arrays.positions[0] = start
+    arrays.slots[0] = blocks[at] * size + offset
+    if sequence.rope_lengths is not None:
+        arrays.rope_lengths[0] = sequence.rope_lengths[start]
+    arrays.seq_start[0] = arrays.logit_rows[0] = 0
+    arrays.seq_start[1] = 1
+    arrays.context_len[0] = start + 1
+    arrays.block_table[: at + 1] = memoryview(blocks)[: at + 1]
+    return True
 
 
 def _fill_rope_lengths(rope_lengths: memoryview, rows: AbstractSequence[Row]) -> None:

@@ -194,6 +194,7 @@ def every_case() -> list[Case]:
     # Past the kernels' block sizes in every direction, for each format.
     cases += [linear(rows, 1041, (21,), (d,)) for rows in (1, 6) for d in DTYPES]
     cases += [linear(131, 515, (19,), (d,), residual=True) for d in DTYPES]
+    cases += [argmax(vocab) for vocab in (1024, 1089, 5000)]
     # q, k and v share x; formats may differ.
     cases += [linear(5, 48, (18, 6, 6), (d,) * 3, bias=True) for d in DTYPES]
     cases += [linear(2, 31, (17, 9), ("F32", "BF16"), 2), linear(4, 33, (5, 6, 7), DTYPES, 6)]

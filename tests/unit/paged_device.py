@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from kestrel.engine.step import StepLimits, StepShape, fill
+from kestrel.engine.step import StepArrays, StepLimits, StepShape, fill
 
 
 def key_value(before: int, token: int, position: int, rope_length: int = 0) -> int:
@@ -69,7 +69,7 @@ class PagedDevice:
 
     def run(self, rows) -> list[int]:
         """Run one step, and return the next token for each row of logits."""
-        shape = fill(self.inputs, rows, self.limits)
+        shape = fill(StepArrays(self.inputs), rows, self.limits)
         given = SimpleNamespace(**{k: np.asarray(v) for k, v in vars(self.inputs).items()})
         n, s, wanted = shape
         assert shape == StepShape(sum(row[2] for row in rows), len(rows), wanted)

@@ -9,7 +9,7 @@ import pytest
 
 from kestrel.cache.block_pool import BlockPool
 from kestrel.cache.sequence import Sequence
-from kestrel.engine.step import StepLimits, StepShape, check_ids, fill
+from kestrel.engine.step import StepArrays, StepLimits, StepShape, check_ids, fill
 from kestrel.errors import CapacityError, RequestError
 
 N, S, L, MAX_BLOCKS = 24, 3, 8, 3
@@ -58,7 +58,7 @@ def test_a_prompt_a_chunk_and_a_decode_step(inputs):
     chunk = sequence(range(50, 90), [7, 0, 3], computed=14)
     decode = sequence(range(33), [2, 6, 4], computed=32)
     rows = [(prompt, 0, 3, "last"), (chunk, 14, 20, "none"), (decode, 32, 1, "last")]
-    shape = fill(inputs, rows, LIMITS)
+    shape = fill(StepArrays(inputs), rows, LIMITS)
     assert shape == (24, 3, 2)
     assert in_use(inputs, shape) == {
         "token_ids": [11, 12, 13, *range(64, 84), 32],
@@ -76,7 +76,7 @@ def test_a_prompt_a_chunk_and_a_decode_step(inputs):
 def test_all_rows_of_a_chunk_and_blocks_reserved_ahead(inputs):
     scored = sequence([1, 2, 3, 4, 5], [6, 1], computed=1)
     other = sequence([9], [2])
-    shape = fill(inputs, [(other, 0, 1, "none"), (scored, 1, 4, "all")], LIMITS)
+    shape = fill(StepArrays(inputs), [(other, 0, 1, "none"), (scored, 1, 4, "all")], LIMITS)
     used = in_use(inputs, shape)
     assert shape == (5, 2, 4)
     assert used["logit_rows"] == [1, 2, 3, 4]
@@ -92,13 +92,13 @@ def test_lengths_that_tokens_are_rotated_by(inputs):
     decode.truncate(27)
     decode.append(9)  # at position 27: the sequence is 28 long
     rows = [(prompt, 0, 3, "last"), (chunk, 14, 11, "last"), (decode, 27, 1, "last")]
-    assert fill(inputs, rows, LIMITS) == (15, 3, 3)
+    assert fill(StepArrays(inputs), rows, LIMITS) == (15, 3, 3)
     assert np.asarray(inputs.rope_lengths).tolist() == [8] * 3 + [25] * 11 + [28] + [-1] * 9
     assert np.asarray(inputs.positions)[:15].tolist() == [0, 1, 2, *range(14, 25), 27]
 
 
 def test_no_rows(inputs):
-    assert fill(inputs, [], LIMITS) == (0, 0, 0)
+    assert fill(StepArrays(inputs), [], LIMITS) == (0, 0, 0)
     assert inputs.seq_start[0] == 0
 
 
@@ -108,7 +108,7 @@ def test_an_id_outside_the_vocabulary_is_named(inputs, bad, length):
     tokens = [7] * 3 + [bad]
     row = (sequence(tokens, [0], computed=4 - length), 4 - length, length, "last")
     with pytest.raises(RequestError) as error:
-        fill(inputs, [row], LIMITS)
+        fill(StepArrays(inputs), [row], LIMITS)
     for part in (f"token id {bad} at position 3", "0 to 99", "vocabulary of 100"):
         assert part in str(error.value)
 
@@ -124,25 +124,25 @@ def test_ids_at_the_ends_of_the_vocabulary_are_fine():
 def test_positions_end_at_the_context_limit(inputs, length):
     tokens = range(42)
     good = (sequence(tokens, [0, 1, 2], computed=40 - length), 40 - length, length, "last")
-    assert fill(inputs, [good], LIMITS) == (length, 1, 1)
+    assert fill(StepArrays(inputs), [good], LIMITS) == (length, 1, 1)
     assert inputs.positions[length - 1] == 39
     bad = (sequence(tokens, [0, 1, 2], computed=41 - length), 41 - length, length, "last")
     with pytest.raises(RequestError, match="41 tokens .* limit of 40 positions"):
-        fill(inputs, [bad], LIMITS)
+        fill(StepArrays(inputs), [bad], LIMITS)
 
 
 def test_more_than_the_arrays_hold(inputs):
     def rows(*lengths, wants="none"):
         return [(sequence(range(30), [0, 1]), 0, length, wants) for length in lengths]
 
-    assert fill(inputs, rows(23, 1), LIMITS) == (24, 2, 0)
+    assert fill(StepArrays(inputs), rows(23, 1), LIMITS) == (24, 2, 0)
     with pytest.raises(CapacityError, match="step of 25 tokens .at most 24, Limits.max_tokens"):
-        fill(inputs, rows(23, 2), LIMITS)
+        fill(StepArrays(inputs), rows(23, 2), LIMITS)
     with pytest.raises(CapacityError, match="4 sequences .at most 3, Limits.max_seqs"):
-        fill(inputs, rows(1, 1, 1, 1), LIMITS)
-    assert fill(inputs, rows(7, 1, wants="all"), LIMITS) == (8, 2, 8)
+        fill(StepArrays(inputs), rows(1, 1, 1, 1), LIMITS)
+    assert fill(StepArrays(inputs), rows(7, 1, wants="all"), LIMITS) == (8, 2, 8)
     with pytest.raises(CapacityError, match="9 rows of logits .at most 8"):
-        fill(inputs, rows(7, 2, wants="all"), LIMITS)
+        fill(StepArrays(inputs), rows(7, 2, wants="all"), LIMITS)
 
 
 def test_our_own_invariants_are_asserted(inputs):
@@ -165,4 +165,4 @@ def test_our_own_invariants_are_asserted(inputs):
         [(twice, 0, 0, "last")],
     ]:
         with pytest.raises(AssertionError):
-            fill(inputs, rows, LIMITS)
+            fill(StepArrays(inputs), rows, LIMITS)
