@@ -97,12 +97,12 @@ def step_flops(config: DecoderConfig, tokens: int, first: int = 0, logit_rows: i
     """
     q_width = config.num_heads * config.head_dim
     kv_width = config.num_kv_heads * config.head_dim
-    matrices = config.num_layers * config.hidden_size * (
-        2 * q_width + 2 * kv_width + 3 * config.intermediate_size
-    )
+    before = config.hidden_size * (q_width + 2 * kv_width)  # the attention of a layer
+    behind = config.hidden_size * (q_width + 3 * config.intermediate_size)
+    matrices = config.num_layers * before + (config.num_layers - 1) * behind
     attended = tokens * first + tokens * (tokens + 1) / 2
     attention = config.num_layers * 2 * q_width * attended
-    head = config.vocab_size * config.hidden_size
+    head = config.vocab_size * config.hidden_size + behind  # and what leads to it
     return 2.0 * (matrices * tokens + head * logit_rows + attention)
 
 

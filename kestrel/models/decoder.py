@@ -33,11 +33,14 @@ def decoder(
         r.inputs.token_ids, weights.embed_tokens, config.embedding_multiplier, "model.embed_tokens"
     )  # [N, C]
     for i, (kind, layer) in enumerate(zip(config.layers, weights.layers)):
+        # No token reads another behind the last attention: rows without logits end there.
+        rows = r.inputs.logit_rows if i == config.num_layers - 1 and not r.is_traced else None
         with r.stage(f"model.layers.{i}"):
             cos_sin = rotary.get(kind.rope)
-            x = attention_block(r, config, kind, layer, cache.layer(i), cos_sin, x)  # [N, C]
-            x = mlp_block(r, config, layer, x)  # [N, C]
-    x = r.gather_rows(x, r.inputs.logit_rows, "model.logit_rows")  # [L, C]
+            x = attention_block(r, config, kind, layer, cache.layer(i), cos_sin, rows, x)
+            x = mlp_block(r, config, layer, x)  # [N, C], or [L, C] where rows are chosen
+    if r.is_traced:
+        x = r.gather_rows(x, r.inputs.logit_rows, "model.logit_rows")  # [L, C]
     x = norm(r, config, weights.norm, x)  # [L, C]
     logits = r.linear(x, weights.lm_head, "lm_head")  # [L, V]
     if config.logits_scaling != 1 or config.final_logit_softcapping:
@@ -53,9 +56,13 @@ def attention_block(
     layer: "LayerWeights",
     cache: "Value",
     cos_sin: "tuple[Value, Value] | None",
+    rows: "Value | None",
     x: "Value",
 ) -> "Value":
-    """x + o_proj(attention(rope(q), rope(k), v)), each of q, k, v a projection of norm(x)."""
+    """x + o_proj(attention(rope(q), rope(k), v)), each of q, k, v a projection of norm(x).
+
+    ``rows`` [L]: those that go on behind the attention; None: all.
+    """
     D = config.head_dim
     h = norm(r, config, layer.input_norm, x)  # [N, C]
     q, k, v = r.linears(
@@ -71,6 +78,9 @@ def attention_block(
         q, cache, D, config.attention_scale, kind.window, config.attn_logit_softcapping,
         "self_attn.attn_output",
     )  # [N, H*D]  # fmt: skip
+    if rows is not None:
+        x = r.gather_rows(x, rows, "logit_rows")  # [L, C]
+        a = r.gather_rows(a, rows, "self_attn.logit_rows")  # [L, H*D]
     return add_output(
         r, config, x, a, layer.o_proj, "self_attn.o_proj", layer.attention_output_norm,
         "self_attn.residual",

@@ -63,6 +63,11 @@ class Recording:
         self._weights: dict[int, Value] = {}
         self._taps: dict[str, Value] = {}
 
+    @property
+    def is_traced(self) -> bool:
+        """Whether stages are looked at: all rows of each, also those that no logits need."""
+        return self._trace is not None
+
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Put ``name`` before the names used inside the block."""

@@ -84,26 +84,29 @@ def test_a_rate_has_the_unit_of_its_limit():
 
 
 def matrices(model):
-    """Elements of a layer's matrices, and of the head, from config.json."""
+    """Elements of a layer's matrices, of the head, and of what the last layer's attention is
+    followed by (o_proj and the MLP), from config.json."""
     c = json.loads((model.folder / "config.json").read_text())
     hidden, inner = c["hidden_size"], c["intermediate_size"]
     q, kv = c["num_attention_heads"] * c["head_dim"], c["num_key_value_heads"] * c["head_dim"]
-    return c, hidden * (2 * q + 2 * kv + 3 * inner), hidden * c["vocab_size"], q, kv
+    layer, behind = hidden * (2 * q + 2 * kv + 3 * inner), hidden * (q + 3 * inner)
+    return c, layer, hidden * c["vocab_size"], behind, q, kv
 
 
 def test_the_work_of_the_demo_model_by_hand():
     with kestrel.load(backend="null") as model:
-        c, layer, head, q, kv = matrices(model)
+        c, layer, head, behind, q, kv = matrices(model)
         layers, weights = c["num_hidden_layers"], 2 * 5_475_584 + 64  # see test_cli_bench.py
         # The token at position 20 sees 21 positions: a multiply-add for each element of its keys
         # and one for each of its values; they are float32 in the cache.
         flops = 2 * (layers * layer + head) + layers * 4 * q * 21
         assert step_work(model.program, 1, 20) == Work(weights + layers * 2 * kv * 4 * 21, flops)
-        # Five tokens at positions 0 to 4 see 1 + 2 + 3 + 4 + 5; the head is asked for one row.
-        flops = 2 * (5 * layers * layer + head) + layers * 4 * q * 15
+        # Five tokens at positions 0 to 4 see 1 + 2 + 3 + 4 + 5; behind the last attention only
+        # the one row goes on whose logits are asked for.
+        flops = 2 * (5 * layers * layer - 4 * behind + head) + layers * 4 * q * 15
         assert step_work(model.program, 5) == Work(weights + layers * 2 * kv * 4 * 5, flops)
         without_head = step_work(model.program, 5, logit_rows=0).flops
-        assert step_work(model.program, 5).flops - without_head == 2 * head
+        assert step_work(model.program, 5).flops - without_head == 2 * (behind + head)
     assert Work(1, 2) + Work(10, 20) == Work(11, 22)
 
 
@@ -113,7 +116,7 @@ def test_a_window_bounds_what_is_seen_and_read(tmp_path):
         attention_bias=None, mlp_bias=None,
     )  # fmt: skip
     with kestrel.load(tmp_path, backend="null", kv_dtype="float16") as model:
-        config, _, _, q, kv = matrices(model)
+        config, _, _, _, q, kv = matrices(model)
         layers = config["num_hidden_layers"]
         near, far = (step_work(model.program, 3, first) for first in (0, 10))
         # 1 + 2 + 3 positions, and 4 for each of three tokens.
