@@ -1,15 +1,14 @@
 """Fill the input arrays of a step: the only code that writes StepInputs.
 
 Kernels trust these arrays (ids in range, slots inside the cache and written once), so every value
-is checked here. One decode token is plain item writes; a chunk is a few NumPy assignments.
+is checked here. One decode token is plain item writes; a chunk is a few slices.
 """
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
-
-import numpy as np
 
 from kestrel.errors import CapacityError, RequestError
 
@@ -138,10 +137,9 @@ def fill(arrays: StepArrays, rows: AbstractSequence[Row], limits: StepLimits) ->
         else:
             tokens = sequence.tokens[start:end]
             check_ids(tokens, vocab_size, start)
-            span = np.arange(start, end, dtype=np.int32)
-            np.asarray(token_ids)[n : n + length] = tokens
-            np.asarray(positions)[n : n + length] = span
-            np.asarray(slots)[n : n + length] = np.array(blocks)[span // size] * size + span % size
+            token_ids[n : n + length] = array("i", tokens)
+            positions[n : n + length] = array("i", range(start, end))
+            slots[n : n + length] = _slots(blocks, size, start, end)
         count = (end + size - 1) // size
         at = s * max_blocks
         block_table[at : at + count] = memoryview(blocks)[:count]
@@ -194,6 +192,14 @@ def _fill_token(arrays: StepArrays, row: Row, limits: StepLimits) -> bool:
     arrays.context_len[0] = start + 1
     arrays.block_table[: at + 1] = memoryview(blocks)[: at + 1]
     return True
+
+
+def _slots(blocks: array[int], size: int, start: int, end: int) -> array[int]:
+    slots = array("i")
+    for at in range(start // size, (end - 1) // size + 1):
+        first = (blocks[at] - at) * size  # slot of position 0, if it lay in this block
+        slots.extend(range(first + max(start, at * size), first + min(end, (at + 1) * size)))
+    return slots
 
 
 def _fill_rope_lengths(rope_lengths: memoryview, rows: AbstractSequence[Row]) -> None:
