@@ -125,7 +125,7 @@ class Session:
             )
         return self._busy
 
-    def _check(self, ids: Sequence[int]) -> None:
+    def _check(self, ids: list[int] | tuple[int, ...]) -> None:
         check_ids(ids, self._runner.program.vocab_size, len(self))
         total = len(self) + len(ids)
         if total > self.context_limit:
@@ -134,7 +134,7 @@ class Session:
                 f"the context limit is {self.context_limit} tokens; nothing was cut or computed"
             )
 
-    def _extend(self, ids: list[int], chunk: int | None) -> "numpy.ndarray":
+    def _extend(self, ids: list[int] | tuple[int, ...], chunk: int | None) -> "numpy.ndarray":
         sequence, runner = self._sequence, self._runner
         tokens = sequence.tokens
         before = len(tokens)
