@@ -26,7 +26,8 @@ class Session:
     Many sessions share one model, each used by one thread at a time. The call that makes a Phi-3's
     session longer than the model's original length computes all of it anew, with the long factors,
     as ``generate`` of transformers does. When a call raises, also
-    KeyboardInterrupt in the middle of a prefill, the session has the tokens that it had before.
+    KeyboardInterrupt in the middle of a prefill, the session has the tokens that it had before;
+    only one that comes as the call returns can find them appended: ``len(session)`` says.
     """
 
     def __init__(self, runner: "Runner", sequence: "Sequence") -> None:

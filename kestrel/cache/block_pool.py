@@ -20,7 +20,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 
 from kestrel.cache.fork_locks import free_after_fork
-from kestrel.errors import CapacityError
+from kestrel.errors import CapacityError, SessionBusyError
 
 __all__ = ["BlockPool"]
 
@@ -64,7 +64,7 @@ class BlockPool:
         self.window = window
         self.rope_length_range = rope_length_range
         self.restarts = restarts
-        self._lock = free_after_fork(threading.Lock())
+        self._lock = free_after_fork(threading.RLock())  # it knows its owner: see _exclusive
         self._returned: deque[int] = deque()  # released, not yet counted
         self._counts = [0] * num_blocks
         self._blank = list(range(num_blocks - 1, -1, -1))  # a stack: the lowest id is used first
@@ -75,9 +75,23 @@ class BlockPool:
         self._last_serial = _START
 
     @property
+    def _exclusive(self) -> threading.RLock:
+        """The lock, for a ``with``.
+
+        Raises SessionBusyError in a signal handler that has interrupted its holder, whose change is
+        half done and goes on only after the handler.
+        """
+        if self._lock._is_owned():
+            raise SessionBusyError(
+                "this thread is in the middle of a change to this model's cache: a signal handler "
+                "cannot compute there; let it set a flag, and compute afterwards"
+            )
+        return self._lock
+
+    @property
     def available(self) -> int:
         """Blocks that `allocate` can still hand out: blank and cached ones."""
-        with self._lock:
+        with self._exclusive:
             self._take_back()
             return len(self._blank) + len(self._cached)
 
@@ -99,7 +113,7 @@ class BlockPool:
 
     def try_allocate(self, n: int) -> list[int] | None:
         """As `allocate`, but None if too few blocks are left."""
-        with self._lock:
+        with self._exclusive:
             self._take_back()
             if n > len(self._blank) + len(self._cached):
                 return None
@@ -116,7 +130,7 @@ class BlockPool:
 
     def share(self, blocks: Iterable[int]) -> None:
         """Hold blocks once more that somebody holds already; raises ValueError if nobody does."""
-        with self._lock:
+        with self._exclusive:
             for block in blocks:
                 if not self._counts[block]:
                     raise ValueError(f"block {block}: only a block that is held can be shared")
@@ -125,14 +139,14 @@ class BlockPool:
     def release(self, blocks: Sequence[int]) -> None:
         """Hold blocks once less, given in the order of their positions.
 
-        Never waits, since the garbage collector may call it in the middle of any other method, on
-        the very thread that holds the lock; whoever comes next then counts them. Raises ValueError
+        The garbage collector may call it in the middle of any other method, on the very thread
+        that holds the lock; whoever comes next then counts them. Raises ValueError
         for a block that nobody holds.
         """
         # The last position goes first: a prefix is then reused after what continues it, which
         # cannot be found without it. (Blocks that left a window go before what continues them.)
         self._returned.extend(reversed(blocks))
-        if not self._lock.locked():
+        if not self._lock._is_owned():
             with self._lock:
                 self._take_back()
 
@@ -152,7 +166,7 @@ class BlockPool:
             block: held once and unpublished, else ValueError.
             rope_lengths: of the tokens.
         """
-        with self._lock:
+        with self._exclusive:
             before = _START if parent is None else self._serials[parent]
             if before == _UNPUBLISHED or len(tokens) != self.block_size:
                 raise ValueError(
@@ -187,7 +201,7 @@ class BlockPool:
             limit = min(limit, max_blocks)
         blocks: list[int] = []
         serial = _START
-        with self._lock:
+        with self._exclusive:
             for start in range(0, limit * size, size):
                 content = tokens[start : start + size]
                 if rope_lengths is not None:
@@ -206,7 +220,7 @@ class BlockPool:
 
     def check(self, owners: Iterable[Iterable[int]] | None = None) -> None:
         """Verify the invariants, for tests; with the blocks of each owner, the counts too."""
-        with self._lock:
+        with self._exclusive:
             self._take_back()
         blank, cached = set(self._blank), set(self._cached)
         held = {block for block, count in enumerate(self._counts) if count}

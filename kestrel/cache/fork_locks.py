@@ -9,12 +9,12 @@ import weakref
 
 __all__ = ["free_after_fork"]
 
-_LOCKS: "weakref.WeakValueDictionary[int, threading.Lock]" = weakref.WeakValueDictionary()
+_LOCKS: "weakref.WeakValueDictionary[int, threading.RLock]" = weakref.WeakValueDictionary()
 _fork_lock = threading.Lock()
-_held: list[threading.Lock] = []
+_held: list[threading.RLock] = []
 
 
-def free_after_fork(lock: threading.Lock) -> threading.Lock:
+def free_after_fork(lock: threading.RLock) -> threading.RLock:
     """The lock, which from now on is free in a forked child, and what it guards is whole."""
     _LOCKS[id(lock)] = lock
     return lock

@@ -55,9 +55,11 @@ class Sequence:
         computed: positions whose keys and values are in the cache, at most ``len(tokens)``.
         blocks: int32 block ids; position p lies in block ``blocks[p // B]`` at offset ``p % B``.
         freed: how many of them, the first ones, were given back.
+        is_changing: in the middle of a change of several of these. Ctrl-C may fall there; what
+            comes next then gives all blocks back, and all positions are computed again.
     """
 
-    __slots__ = ("blocks", "computed", "freed", "pool", "rope_lengths", "tokens")
+    __slots__ = ("blocks", "computed", "freed", "is_changing", "pool", "rope_lengths", "tokens")
 
     def __init__(self, pool: BlockPool, tokens: Iterable[int] = ()) -> None:
         self.pool = pool
@@ -66,6 +68,7 @@ class Sequence:
         self.computed = 0
         self.blocks = array("i")
         self.freed = 0
+        self.is_changing = False
         self._note_lengths()
 
     @property
@@ -78,6 +81,8 @@ class Sequence:
 
         With ``pool.restarts`` this may drop all that is computed.
         """
+        if self.is_changing:
+            self._mend()
         self.tokens.append(token)
         if self.rope_lengths is not None:
             self._note_lengths()
@@ -87,6 +92,7 @@ class Sequence:
 
         With ``pool.restarts`` this may drop all that is computed.
         """
+        self._mend()
         self.tokens.extend(tokens)
         self._note_lengths()
 
@@ -99,9 +105,11 @@ class Sequence:
         assert not self.blocks, "a prefix can only be adopted before anything is computed"
         size = self.pool.block_size
         most = (len(self.tokens) - 1) // size
+        self.is_changing = True
         self.blocks.extend(self.pool.find_prefix(self.tokens, most, self.rope_lengths))
         self.computed = len(self.blocks) * size
         self._free_unseen()
+        self.is_changing = False
         return self.computed
 
     def ahead(self, n_new: int, step: int) -> int:
@@ -149,10 +157,12 @@ class Sequence:
         first = self.computed // size
         computed = self.computed + n
         assert computed <= len(self.tokens) and computed <= len(self.blocks) * size
-        self.computed = computed
         end = computed // size
         if end == first:
+            self.computed = computed
             return  # 15 of 16 decode steps
+        self.is_changing = True
+        self.computed = computed
         blocks, lengths = self.blocks, self.rope_lengths
         for i in range(first, end):
             span = slice(i * size, (i + 1) * size)
@@ -162,6 +172,7 @@ class Sequence:
             if blocks[i] != own:
                 self.pool.release((own,))
         self._free_unseen()
+        self.is_changing = False
 
     def fork(self) -> Sequence:
         """A sequence with the same tokens that shares the full blocks.
@@ -169,6 +180,7 @@ class Sequence:
         Nothing is copied: the child computes the positions of the last, partly filled block again,
         and gets the same bits, because arithmetic is exact.
         """
+        self._mend()
         child = Sequence(self.pool)
         child.tokens = list(self.tokens)
         child.rope_lengths = copy(self.rope_lengths)
@@ -189,6 +201,8 @@ class Sequence:
         """
         if not 0 <= length <= len(self.tokens):
             raise ValueError(f"cannot cut a sequence of {len(self.tokens)} tokens to {length}")
+        self._mend()
+        self.is_changing = True
         size = self.pool.block_size
         del self.tokens[length:]
         if self.rope_lengths is not None:
@@ -205,12 +219,15 @@ class Sequence:
             keep = self.computed // size
         dropped = self.blocks[keep:]
         del self.blocks[keep:]
+        self.is_changing = False
         self.pool.release(dropped)
 
     def release(self) -> None:
         """Give all blocks back and keep the tokens; what was published stays findable."""
+        self.is_changing = True
         dropped = self.held
         self.blocks, self.computed, self.freed = array("i"), 0, 0
+        self.is_changing = False
         self.pool.release(dropped)
 
     def is_writable(self, start: int, n: int) -> bool:
@@ -223,6 +240,14 @@ class Sequence:
         if first == last:
             return is_private(blocks[first])
         return all(map(is_private, blocks[first : last + 1]))
+
+    def _mend(self) -> None:
+        """Start anew where an interrupt has left a change half done."""
+        if self.is_changing:
+            if self.rope_lengths is not None:
+                del self.rope_lengths[len(self.tokens) :]
+                self._note_lengths()
+            self.release()
 
     def _unseen(self) -> int:
         """Leading blocks whose positions no token behind the full blocks sees."""

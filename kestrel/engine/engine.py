@@ -154,20 +154,33 @@ class Engine:
         A request whose own logits or options make a draw impossible ends with reason ``error``,
         and the others go on. Raises what stops all of them (DeviceError, KeyboardInterrupt,
         NumericalError in eager mode): then nothing of the step counts, and they are still there.
+        Only a KeyboardInterrupt in the bookkeeping around the computation closes the engine.
         """
         self._check_open()
+        self._is_computing = False
+        try:
+            return self._step()
+        except KestrelError:
+            self._scheduler.abort()
+            raise
+        except BaseException:
+            if self._is_computing:
+                self._scheduler.abort()
+            else:
+                self.close()
+            raise
+
+    def _step(self) -> list[Event]:
         scheduler, runner = self._scheduler, self._runner
         sampled: dict[RequestId, Sampled] = {}
-        try:
-            plan = scheduler.plan()
-            if plan.chunks:
-                with runner.turn:
-                    runner.run(plan.rows())
-                    sampled = self._sample(plan)
-            finished = scheduler.commit(plan, {key: drawn.id for key, drawn in sampled.items()})
-        except BaseException:
-            scheduler.abort()
-            raise
+        plan = scheduler.plan()
+        if plan.chunks:
+            with runner.turn:
+                self._is_computing = True
+                runner.run(plan.rows())
+                self._is_computing = False
+                sampled = self._sample(plan)
+        finished = scheduler.commit(plan, {key: drawn.id for key, drawn in sampled.items()})
         ended = {event.request_id for event in finished}
         events: list[Event] = []
         for request_id, drawn in sampled.items():

@@ -106,3 +106,42 @@ except KeyboardInterrupt:
 """,
         timeout=LIMIT,
     )
+
+
+@pytest.mark.parametrize(
+    "call", ["(other.reset(), other.decode(3))", "model.generate(ids[:20], GREEDY)"]
+)
+def test_a_handler_at_any_moment_computes_or_raises(call):
+    """Also between two steps, where the interrupted line may change the cache: it never waits."""
+    run_python(
+        PRELUDE
+        + f"""
+import random, time
+random.seed(5)
+computed = refused = 0
+
+def handler(*_):
+    global computed, refused
+    try:
+        {call}
+        computed += 1
+    except SessionBusyError as error:
+        assert "signal handler" in str(error), error
+        refused += 1
+    signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 2e-3))
+
+expected = model.session().prefill(ids[:17]).tobytes()
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 1e-3)
+end = time.monotonic() + 5
+while time.monotonic() < end:
+    try:
+        found = model.session().prefill(ids[:17]).tobytes()
+    except SessionBusyError:
+        continue
+    assert found == expected
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+assert computed and refused, (computed, refused)
+""",
+        timeout=LIMIT,
+    )
