@@ -223,7 +223,7 @@ class Model:
     ) -> Trace | list[Trace]:
         """Run a prompt, or a list of them as one batch, and keep what the stages computed.
 
-        The traced program is a program of its own: nothing is observed in the normal one.
+        The traced program is a program of its own: nothing is folded, no row left out.
 
         Args:
             stages: shell patterns over Hugging Face names, such as ``model.layers.*.mlp.*``.
@@ -243,7 +243,7 @@ class Model:
         runner = self._compile(rows, rows, TraceSpec(patterns))
         if not runner.executable.taps:
             raise RequestError(
-                f"trace: no stage matches {', '.join(patterns)}; print(model.program) lists them"
+                f"trace: no stage matches {patterns!r:.200}; list(model.trace('a')) has all names"
             )
         traces = trace(runner, self.pool, sequences, chunk or rows)
         for one, text in zip(traces, prompts):

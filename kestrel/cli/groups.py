@@ -89,7 +89,8 @@ def add_sampling(parser: Parser, most_tokens: str) -> None:
     group.add_argument("--logit-bias", metavar="ID=X", type=bias, action="append",
                        help="add X to the logit of a token id; may be given several times")
     group.add_argument("--greedy", action="store_true",
-                       help="the likeliest token each time: the same as --temperature 0")
+                       help="the likeliest token each time, after penalties and biases: "
+                       "the same as --temperature 0")
     group.add_argument("--seed", metavar="N", type=count(0, 2**64 - 1),
                        help="seed of the random numbers (default: drawn, and shown)")
     group.add_argument("--stop", metavar="TEXT", type=text, action="append",
