@@ -223,7 +223,7 @@ class Model:
     ) -> Trace | list[Trace]:
         """Run a prompt, or a list of them as one batch, and keep what the stages computed.
 
-        The traced program is a program of its own: nothing is folded, no row left out.
+        The traced program is one of its own, unfolded, of all rows; the normal one is not observed.
 
         Args:
             stages: shell patterns over Hugging Face names, such as ``model.layers.*.mlp.*``.

@@ -76,7 +76,7 @@ class BlockPool:
 
     @property
     def _exclusive(self) -> threading.RLock:
-        """The lock, for a ``with``.
+        """The lock, for a ``with``, as ``Turns.lock`` is for steps.
 
         Raises SessionBusyError in a signal handler that has interrupted its holder, whose change is
         half done and goes on only after the handler.
@@ -139,9 +139,9 @@ class BlockPool:
     def release(self, blocks: Sequence[int]) -> None:
         """Hold blocks once less, given in the order of their positions.
 
-        The garbage collector may call it in the middle of any other method, on the very thread
-        that holds the lock; whoever comes next then counts them. Raises ValueError
-        for a block that nobody holds.
+        The garbage collector may call it in the middle of any other method, on the very thread that
+        holds the lock: it does not wait for itself, and whoever comes next counts them. Raises
+        ValueError for a block that nobody holds.
         """
         # The last position goes first: a prefix is then reused after what continues it, which
         # cannot be found without it. (Blocks that left a window go before what continues them.)

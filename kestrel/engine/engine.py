@@ -109,6 +109,7 @@ class Engine:
             self._vocab_size,
         )
         self._answers: dict[RequestId, _Answer] = {}
+        self._is_computing = False
         self._closed = False
 
     @property
@@ -160,11 +161,8 @@ class Engine:
         self._is_computing = False
         try:
             return self._step()
-        except KestrelError:
-            self._scheduler.abort()
-            raise
-        except BaseException:
-            if self._is_computing:
+        except BaseException as error:
+            if self._is_computing or isinstance(error, KestrelError):
                 self._scheduler.abort()
             else:
                 self.close()

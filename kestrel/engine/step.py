@@ -38,6 +38,9 @@ class StepShape(NamedTuple):
     n_logit_rows: int
 
 
+_ONE_TOKEN = StepShape(1, 1, 1)
+
+
 @dataclass(frozen=True, slots=True)
 class StepLimits:
     """What the arrays' own shapes do not say.
@@ -156,9 +159,6 @@ def fill(arrays: StepArrays, rows: AbstractSequence[Row], limits: StepLimits) ->
     if rows and rows[0][0].rope_lengths is not None:
         _fill_rope_lengths(arrays.rope_lengths, rows)
     return StepShape(n, s, wanted)
-
-
-_ONE_TOKEN = StepShape(1, 1, 1)
 
 
 def _fill_token(arrays: StepArrays, row: Row, limits: StepLimits) -> bool:

@@ -80,7 +80,7 @@ class Recorder(Recording):
         """
         if residual is None:
             return self._linear(x, [linear], [name])[0]
-        if self._trace is not None:
+        if self.is_traced:
             product = self._linear(x, [linear], [name])[0]
             return self.add(residual, product, scale, residual_name)
         return self._linear(x, [linear], [residual_name], residual, scale, stage=name)[0]
